@@ -1,0 +1,1 @@
+//! Runs a real Kubernetes cluster, the operator on it, and the project's tests.

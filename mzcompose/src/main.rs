@@ -1,0 +1,3 @@
+//! `cargo mzcompose`: arguments in, exit code out.
+
+fn main() {}

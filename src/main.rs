@@ -1,0 +1,3 @@
+//! Starts the operator: arguments in, exit code out.
+
+fn main() {}

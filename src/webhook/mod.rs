@@ -1,0 +1,1 @@
+//! The CRD conversion webhook: TLS server, ConversionReview protocol, certificates, drain.
