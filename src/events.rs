@@ -1,1 +1,1 @@
-//! Filled in by the commits that follow.
+//! Kubernetes Events about custom resources.

@@ -1,1 +1,1 @@
-//! Filled in by the commits that follow.
+//! Liveness and readiness.

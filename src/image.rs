@@ -1,1 +1,1 @@
-//! Filled in by the commits that follow.
+//! Image references: versions, siblings and the upgrade window.

@@ -1,1 +1,1 @@
-//! Filled in by the commits that follow.
+//! The whole life of a process, on one page.

@@ -1,0 +1,1 @@
+//! Conversion between the versions of `Materialize`, member by member over raw JSON.

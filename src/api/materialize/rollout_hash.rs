@@ -1,0 +1,1 @@
+//! The rollout hash of a v1 spec.

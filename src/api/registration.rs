@@ -1,0 +1,1 @@
+//! Custom resource definitions: from the Rust types to the API server.

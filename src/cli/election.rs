@@ -1,0 +1,36 @@
+//! Flags of the election. The identity is upstream's; the rest is ours, with upstream's values.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::parse::{duration, non_empty};
+
+/// The Lease.
+#[derive(Args, Clone, Debug)]
+pub struct ElectionArgs {
+    /// Name of this replica in the Lease, unique per replica [default: $HOSTNAME, else random]
+    #[arg(long, env = "ORCHESTRATORD_LEADER_ELECTION_IDENTITY", value_parser = non_empty)]
+    pub leader_election_identity: Option<String>,
+    /// Namespace of the Lease [default: the pod's, else that of the kubeconfig context]
+    #[arg(long, env = "ORCHESTRATORD_LEADER_ELECTION_NAMESPACE", value_parser = non_empty)]
+    pub leader_election_namespace: Option<String>,
+    /// How long a Lease is left to a holder that no longer renews it
+    #[arg(long, default_value = "15s", value_parser = duration)]
+    pub leader_election_lease_duration: Duration,
+    /// How long after its last renewal was sent a leader may still write
+    #[arg(long, default_value = "10s", value_parser = duration)]
+    pub leader_election_renew_deadline: Duration,
+    /// How often the leader renews, and how often a candidate looks without a watch
+    #[arg(long, default_value = "2s", value_parser = duration)]
+    pub leader_election_retry_period: Duration,
+    /// How long one call about the Lease may take
+    #[arg(long, default_value = "3s", value_parser = duration)]
+    pub leader_election_call_timeout: Duration,
+    /// How long releasing the Lease may take
+    #[arg(long, default_value = "2s", value_parser = duration)]
+    pub leader_election_release_timeout: Duration,
+    /// How long the leader's tasks may take to end before they are aborted
+    #[arg(long, default_value = "1s", value_parser = duration)]
+    pub leader_election_join_timeout: Duration,
+}

@@ -1,0 +1,105 @@
+//! Every flag and environment variable, validated before anything starts.
+//!
+//! Names, defaults and environment variables are upstream's; what is ours alone says so.
+
+mod election;
+mod environment;
+mod logging;
+mod parse;
+mod process;
+mod validate;
+
+pub use election::ElectionArgs;
+pub use environment::{
+    AwsArgs, CloudProvider, ClusterSizeArgs, ComponentArgs, DefaultCertificateSpecs,
+    EnvironmentArgs, ImagePullPolicy, NetworkPolicyArgs,
+};
+pub use logging::{LogFormat, LoggingArgs};
+pub use parse::KeyValue;
+pub use process::{NodeUpgradeArgs, ProcessArgs, WebhookArgs};
+
+use clap::Parser;
+
+/// A Kubernetes operator for Materialize environments.
+#[derive(Parser, Clone, Debug)]
+#[command(name = "orchestratord", version, term_width = 100)]
+pub struct Args {
+    /// Servers, Kubernetes context and custom resource definitions.
+    #[command(flatten)]
+    pub process: ProcessArgs,
+    /// The conversion webhook.
+    #[command(flatten)]
+    pub webhook: WebhookArgs,
+    /// The Lease.
+    #[command(flatten)]
+    pub election: ElectionArgs,
+    /// Everything that shapes an environment.
+    #[command(flatten)]
+    pub environment: EnvironmentArgs,
+    /// The GCP node-upgrade watcher.
+    #[command(flatten)]
+    pub node_upgrade: NodeUpgradeArgs,
+    /// Logging, tracing and error reporting.
+    #[command(flatten)]
+    pub logging: LoggingArgs,
+}
+
+/// What is wrong with the command line, as one line that names the flag and the way out.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct UsageError(pub(crate) String);
+
+/// What a command line asks for.
+#[derive(Debug)]
+pub enum Invocation {
+    /// Run the operator.
+    Run(Box<Args>),
+    /// Print this text (help or version) and exit.
+    Print(String),
+}
+
+/// Reads and validates a command line, the program's name first.
+///
+/// # Errors
+/// [`UsageError`] for an unknown flag, an unreadable value or a forbidden combination.
+pub fn parse<I, T>(arguments: I) -> Result<Invocation, UsageError>
+where
+    I: IntoIterator<Item = T>,
+    T: Into<std::ffi::OsString> + Clone,
+{
+    use clap::error::ErrorKind;
+    match Args::try_parse_from(arguments) {
+        Ok(args) => {
+            args.validate()?;
+            Ok(Invocation::Run(Box::new(args)))
+        }
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
+            ) =>
+        {
+            Ok(Invocation::Print(error.render().to_string()))
+        }
+        Err(error) => Err(UsageError(one_line(&error))),
+    }
+}
+
+/// clap explains over several lines; only what is wrong and its hint are kept.
+fn one_line(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let told: Vec<&str> = text
+        .lines()
+        .map(str::trim)
+        .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more information"))
+        .filter(|line| !line.is_empty())
+        .collect();
+    let told = told.join(" ");
+    format!(
+        "{} (see --help)",
+        told.strip_prefix("error: ").unwrap_or(&told)
+    )
+}
+
+#[cfg(test)]
+mod tests;

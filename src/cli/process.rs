@@ -1,0 +1,97 @@
+//! Flags of the process itself: its servers, its cluster, its custom resource definitions.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceColumnDefinition;
+
+use super::parse::{duration, json, non_empty};
+
+/// Servers, Kubernetes context and custom resource definitions.
+#[derive(Args, Clone, Debug)]
+pub struct ProcessArgs {
+    /// kubeconfig context to use outside a cluster; inside a pod its service account is used
+    #[arg(
+        long,
+        env = "ORCHESTRATORD_KUBERNETES_CONTEXT",
+        default_value = "minikube"
+    )]
+    pub kubernetes_context: String,
+    /// Address of the profiling server
+    #[arg(long, default_value = "[::]:8004")]
+    pub profiling_listen_address: SocketAddr,
+    /// Address of the metrics and health server
+    #[arg(long, default_value = "[::]:3100")]
+    pub metrics_listen_address: SocketAddr,
+    /// JSON array of CRD columns that stand before the built-in ones of Materialize
+    #[arg(long, hide = true, value_name = "JSON", value_parser = json::<Columns>)]
+    pub additional_crd_columns: Option<Columns>,
+}
+
+/// Columns in the JSON form of a custom resource definition.
+#[derive(Clone, Debug, serde::Deserialize)]
+#[serde(transparent)]
+pub struct Columns(pub Vec<CustomResourceColumnDefinition>);
+
+/// The conversion webhook.
+#[derive(Args, Clone, Debug)]
+pub struct WebhookArgs {
+    /// Serve Materialize v1 and the conversion webhook next to v1alpha1
+    #[arg(long)]
+    pub install_v1_crd: bool,
+    /// Address of the webhook
+    #[arg(long, default_value = "[::]:8001")]
+    pub webhook_listen_address: SocketAddr,
+    /// Service through which the API server reaches the webhook
+    #[arg(long, value_parser = non_empty)]
+    pub webhook_service_name: Option<String>,
+    /// Namespace of that Service
+    #[arg(long, value_parser = non_empty)]
+    pub webhook_service_namespace: Option<String>,
+    /// Port of that Service
+    #[arg(long, default_value_t = 8001)]
+    pub webhook_service_port: u16,
+    /// URL of the webhook for an operator outside the cluster, instead of a Service (ours)
+    #[arg(long, value_parser = non_empty)]
+    pub webhook_url: Option<String>,
+    /// CA that signed the webhook's certificate, as the API server must know it
+    #[arg(long, default_value = "/etc/tls/ca.crt")]
+    pub tls_ca: PathBuf,
+    /// Certificate chain of the webhook
+    #[arg(long, default_value = "/etc/tls/tls.crt")]
+    pub tls_cert: PathBuf,
+    /// Private key of the webhook
+    #[arg(long, default_value = "/etc/tls/tls.key")]
+    pub tls_key: PathBuf,
+    /// How often certificate, key and CA are read again
+    #[arg(long, default_value = "1h", value_parser = duration)]
+    pub webhook_cert_reload_interval: Duration,
+    /// How long the webhook goes on accepting after SIGTERM, while endpoints catch up (ours)
+    #[arg(long, default_value = "5s", value_parser = duration)]
+    pub webhook_linger: Duration,
+    /// How long requests in flight may take after that (ours)
+    #[arg(long, default_value = "5s", value_parser = duration)]
+    pub webhook_drain: Duration,
+}
+
+/// The GCP node-upgrade watcher.
+#[derive(Args, Clone, Debug)]
+pub struct NodeUpgradeArgs {
+    /// Roll environments off nodes that GKE is about to upgrade
+    #[arg(long)]
+    pub enable_gcp_node_upgrade_rollout_trigger: bool,
+    /// Pub/Sub subscription: projects/{project}/subscriptions/{subscription}
+    #[arg(long)]
+    pub gcp_node_upgrade_notification_subscription: Option<String>,
+    /// Name of the GKE cluster
+    #[arg(long, value_parser = non_empty)]
+    pub gcp_cluster_name: Option<String>,
+    /// Location of the GKE cluster
+    #[arg(long, value_parser = non_empty)]
+    pub gcp_cluster_location: Option<String>,
+    /// Only watch this node pool; repeatable, none = all
+    #[arg(long)]
+    pub gcp_node_upgrade_watched_node_pool: Vec<String>,
+}

@@ -1,0 +1,114 @@
+//! Rules over more than one flag.
+
+use std::time::Duration;
+
+use super::{Args, CloudProvider, UsageError};
+
+/// The whole stop sequence must end within this, whatever hangs; the pod's grace period is longer.
+pub const STOP_BUDGET: Duration = Duration::from_secs(15);
+
+impl Args {
+    /// Checks every combination that the single flags cannot.
+    ///
+    /// # Errors
+    /// [`UsageError`] naming the flag and the way out.
+    pub fn validate(&self) -> Result<(), UsageError> {
+        self.validate_webhook()?;
+        self.validate_node_upgrade()?;
+        if self.environment.cloud_provider == CloudProvider::Aws
+            && self.environment.aws.aws_account_id.is_none()
+        {
+            return usage("--cloud-provider aws needs --aws-account-id");
+        }
+        Ok(())
+    }
+
+    fn validate_webhook(&self) -> Result<(), UsageError> {
+        let webhook = &self.webhook;
+        if !webhook.install_v1_crd {
+            return Ok(());
+        }
+        let service = (
+            &webhook.webhook_service_name,
+            &webhook.webhook_service_namespace,
+        );
+        match (&webhook.webhook_url, service) {
+            (None, (Some(_), Some(_))) => {}
+            (Some(url), (None, None)) if url.starts_with("https://") => {}
+            (Some(_), (None, None)) => return usage("--webhook-url must start with https://"),
+            (Some(_), _) => {
+                return usage(
+                    "--webhook-url excludes --webhook-service-name and -namespace: give one or the other",
+                );
+            }
+            (None, (None, _)) => {
+                return usage(
+                    "--install-v1-crd needs --webhook-service-name (or --webhook-url outside a cluster)",
+                );
+            }
+            (None, (_, None)) => {
+                return usage("--install-v1-crd needs --webhook-service-namespace");
+            }
+        }
+        if webhook.webhook_cert_reload_interval.is_zero() {
+            return usage("--webhook-cert-reload-interval must be longer than 0s");
+        }
+        let stop = webhook.webhook_linger + webhook.webhook_drain;
+        if stop > STOP_BUDGET {
+            return usage(&format!(
+                "--webhook-linger and --webhook-drain together must stay within {}",
+                humantime::format_duration(STOP_BUDGET)
+            ));
+        }
+        for (flag, path) in [
+            ("--tls-ca", &webhook.tls_ca),
+            ("--tls-cert", &webhook.tls_cert),
+            ("--tls-key", &webhook.tls_key),
+        ] {
+            std::fs::File::open(path).map_err(|error| {
+                UsageError(format!(
+                    "--install-v1-crd needs a certificate: {flag} {} cannot be read: {error}",
+                    path.display()
+                ))
+            })?;
+        }
+        Ok(())
+    }
+
+    fn validate_node_upgrade(&self) -> Result<(), UsageError> {
+        let watcher = &self.node_upgrade;
+        if !watcher.enable_gcp_node_upgrade_rollout_trigger {
+            return Ok(());
+        }
+        const SWITCH: &str = "--enable-gcp-node-upgrade-rollout-trigger";
+        if self.environment.cloud_provider != CloudProvider::Gcp {
+            return usage(&format!("{SWITCH} needs --cloud-provider gcp"));
+        }
+        if !self.webhook.install_v1_crd {
+            return usage(&format!("{SWITCH} needs --install-v1-crd"));
+        }
+        let Some(subscription) = &watcher.gcp_node_upgrade_notification_subscription else {
+            return usage(&format!(
+                "{SWITCH} needs --gcp-node-upgrade-notification-subscription"
+            ));
+        };
+        let parts: Vec<&str> = subscription.split('/').collect();
+        if !matches!(parts.as_slice(), ["projects", project, "subscriptions", name] if !project.is_empty() && !name.is_empty())
+        {
+            return usage(
+                "--gcp-node-upgrade-notification-subscription must be projects/{project}/subscriptions/{subscription}",
+            );
+        }
+        if watcher.gcp_cluster_name.is_none() {
+            return usage(&format!("{SWITCH} needs --gcp-cluster-name"));
+        }
+        if watcher.gcp_cluster_location.is_none() {
+            return usage(&format!("{SWITCH} needs --gcp-cluster-location"));
+        }
+        Ok(())
+    }
+}
+
+fn usage(message: &str) -> Result<(), UsageError> {
+    Err(UsageError(message.to_owned()))
+}
