@@ -1,1 +1,3 @@
 //! Integration tests against a real API server.
+
+mod chart;
