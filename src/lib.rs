@@ -5,6 +5,7 @@
 
 pub mod api;
 pub mod cli;
+pub mod connection;
 pub mod controller;
 pub mod election;
 pub mod events;

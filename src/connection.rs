@@ -1,0 +1,107 @@
+//! Which cluster this process works on, and in which namespace it lives.
+
+use std::path::Path;
+use std::time::Duration;
+
+use kube::Config;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+
+use crate::cli::Args;
+
+/// Where Kubernetes mounts the namespace of a pod's service account.
+const SERVICE_ACCOUNT_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+
+/// Server-side bound of every watch.
+pub const WATCH_TIMEOUT: Duration = Duration::from_secs(29);
+
+/// A connection that is silent for longer than any watch is broken.
+const READ_TIMEOUT: Duration = Duration::from_secs(WATCH_TIMEOUT.as_secs() + 11);
+
+/// The cluster, as this process reaches it.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    /// How clients are built.
+    pub config: Config,
+    /// Namespace of the operator: of its Lease and of its own pod.
+    pub namespace: String,
+    /// Whether this process is a pod of that cluster.
+    pub in_cluster: bool,
+}
+
+/// Why there is no cluster to work on.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectionError {
+    /// The kubeconfig or the context in it is missing or unreadable.
+    #[error(
+        "cannot use the kubeconfig ($KUBECONFIG or ~/.kube/config) with --kubernetes-context {context}: {source}"
+    )]
+    Kubeconfig {
+        /// The context asked for.
+        context: String,
+        /// What is wrong with it.
+        source: kube::config::KubeconfigError,
+    },
+    /// The service account of this pod is not usable.
+    #[error("cannot use this pod's service account (is automountServiceAccountToken off?): {0}")]
+    InCluster(#[from] kube::config::InClusterError),
+    /// Nothing says in which namespace the Lease is.
+    #[error(
+        "no namespace to be found for the Lease: give --leader-election-namespace, or set a namespace in the kubeconfig context {context}"
+    )]
+    NoNamespace {
+        /// The context asked for.
+        context: String,
+    },
+}
+
+impl Connection {
+    /// Uses the pod's service account where there is one, else the kubeconfig.
+    ///
+    /// # Errors
+    /// [`ConnectionError`], one line that names the flag and the way out.
+    pub async fn open(args: &Args) -> Result<Self, ConnectionError> {
+        let in_cluster = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
+            && Path::new(SERVICE_ACCOUNT_NAMESPACE).exists();
+        let (mut config, known) = if in_cluster {
+            let config = Config::incluster()?;
+            let namespace = config.default_namespace.clone();
+            (config, Some(namespace))
+        } else {
+            from_kubeconfig(&args.process.kubernetes_context).await?
+        };
+        config.connect_timeout = Some(Duration::from_secs(5));
+        config.read_timeout = Some(READ_TIMEOUT);
+        let namespace = args.election.leader_election_namespace.clone().or(known).ok_or_else(|| {
+            ConnectionError::NoNamespace {
+                context: args.process.kubernetes_context.clone(),
+            }
+        })?;
+        Ok(Self {
+            config,
+            namespace,
+            in_cluster,
+        })
+    }
+}
+
+/// The configuration of a context, and the namespace that it names, if it does.
+async fn from_kubeconfig(context: &str) -> Result<(Config, Option<String>), ConnectionError> {
+    let failed = |source| ConnectionError::Kubeconfig {
+        context: context.to_owned(),
+        source,
+    };
+    let kubeconfig = Kubeconfig::read().map_err(failed)?;
+    let namespace = kubeconfig
+        .contexts
+        .iter()
+        .find(|named| named.name == context)
+        .and_then(|named| named.context.as_ref()?.namespace.clone());
+    let options = KubeConfigOptions {
+        context: Some(context.to_owned()),
+        ..KubeConfigOptions::default()
+    };
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options)
+        .await
+        .map_err(failed)?;
+    Ok((config, namespace))
+}
