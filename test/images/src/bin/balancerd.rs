@@ -1,0 +1,5 @@
+//! The stand-in for balancerd.
+
+fn main() -> std::process::ExitCode {
+    stand_ins::balancerd::main()
+}
