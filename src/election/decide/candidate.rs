@@ -1,0 +1,303 @@
+//! A replica that wants the Lease.
+
+use super::leading::Leading;
+use super::{
+    Action, Answer, Begun, Call, Claim, Event, Outstanding, Phase, Release, State, Takeover, Wake,
+};
+use crate::election::clock::Moment;
+use crate::election::record::Record;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Candidate {
+    seen: Seen,
+    /// When to read the Lease if the watch stays silent.
+    poll: Wake,
+    /// The outcome of a write of ours is unknown: nothing is written before a read has told.
+    pub(super) unsettled: bool,
+    /// Since when the Lease is seen without a holder.
+    vacant_since: Option<Moment>,
+    /// The last holder seen.
+    previous: Option<String>,
+}
+
+/// What was last seen of the Lease.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Seen {
+    Nothing,
+    /// If it was held when it was last seen: by whom, and until when that holder may still act,
+    /// for it need not know yet that its Lease was deleted.
+    Absent(Option<(String, Moment)>),
+    /// Unchanged since the moment.
+    Present(Record, Moment),
+}
+
+impl Candidate {
+    pub(super) const fn new(now: Moment) -> Self {
+        Self {
+            seen: Seen::Nothing,
+            poll: Wake::exactly(now),
+            unsettled: false,
+            vacant_since: None,
+            previous: None,
+        }
+    }
+
+    /// What was seen of the Lease at the end of a term; `None` if nothing was.
+    pub(super) fn after_term(
+        seen: Option<Option<Record>>,
+        previous: &str,
+        unsettled: bool,
+        now: Moment,
+    ) -> Self {
+        let mut candidate = Self::new(now);
+        candidate.previous = Some(previous.to_owned());
+        candidate.unsettled = unsettled;
+        if let Some(seen) = seen {
+            candidate.sight(seen, now, &mut Vec::new());
+        }
+        candidate
+    }
+
+    pub(super) const fn record(&self) -> Option<&Record> {
+        match &self.seen {
+            Seen::Present(record, _) => Some(record),
+            Seen::Nothing | Seen::Absent(_) => None,
+        }
+    }
+
+    pub(super) fn wake(&self, state: &State) -> Option<Wake> {
+        if state.write_is_outstanding() {
+            return None;
+        }
+        let spread = state.hurry();
+        let poll = state.outstanding.is_none().then_some(self.poll);
+        let claim = self.claim_at(state).filter(|_| !self.unsettled);
+        let claim = claim.map(|due| {
+            if state.not_before > due {
+                let at = state.not_before;
+                return Wake { at, spread };
+            }
+            Wake::exactly(due)
+        });
+        poll.into_iter().chain(claim).min()
+    }
+
+    /// Takes in what is seen of the Lease.
+    fn sight(&mut self, seen: Option<Record>, now: Moment, out: &mut Vec<Action>) {
+        let holder = seen.as_ref().and_then(|record| record.holder.clone());
+        let first = matches!(self.seen, Seen::Nothing);
+        let before = self.record().and_then(|record| record.holder.clone());
+        if first || holder != before {
+            out.push(Action::Saw {
+                holder: holder.clone(),
+            });
+        }
+        match holder {
+            Some(holder) => {
+                self.previous = Some(holder);
+                if let Some(since) = self.vacant_since.take() {
+                    out.push(Action::Vacant(now.since(since)));
+                }
+            }
+            None => {
+                self.vacant_since.get_or_insert(now);
+            }
+        }
+        self.seen = match (seen, &self.seen) {
+            (None, Seen::Present(old, since)) => {
+                let until = since.plus(old.duration);
+                Seen::Absent(old.holder.clone().map(|holder| (holder, until)))
+            }
+            (None, Seen::Absent(before)) => Seen::Absent(before.clone()),
+            (None, Seen::Nothing) => Seen::Absent(None),
+            (Some(record), Seen::Present(old, since)) if record.is_same_renewal(old) => {
+                Seen::Present(record, *since)
+            }
+            (Some(record), _) => Seen::Present(record, now),
+        };
+    }
+
+    /// When the Lease may be claimed as far as its content goes; `None` if nothing was seen.
+    fn claim_at(&self, state: &State) -> Option<Moment> {
+        match &self.seen {
+            Seen::Nothing => None,
+            Seen::Absent(Some((holder, until))) if *holder != state.identity => Some(*until),
+            Seen::Absent(_) => Some(Moment::default()),
+            Seen::Present(record, since) => {
+                let foreign = record.holder.is_some() && !record.is_held_by(&state.identity);
+                Some(if foreign {
+                    since.plus(record.duration)
+                } else {
+                    Moment::default()
+                })
+            }
+        }
+    }
+
+    /// The write that makes the Lease ours.
+    fn claim(&self, identity: &str) -> Option<(Call, Takeover)> {
+        let claim = |transitions, keep_acquire_time| Claim {
+            holder: Some(identity.to_owned()),
+            transitions,
+            keep_acquire_time,
+        };
+        let record = match &self.seen {
+            Seen::Nothing => return None,
+            Seen::Absent(_) => return Some((Call::Create(claim(0, false)), Takeover::Created)),
+            Seen::Present(record, _) => record,
+        };
+        let (claim, how) = match &record.holder {
+            Some(holder) if holder == identity => (
+                claim(record.transitions.unwrap_or_default(), true),
+                Takeover::Resumed,
+            ),
+            Some(holder) => (
+                claim(record.next_transitions(), false),
+                Takeover::Expired {
+                    holder: holder.clone(),
+                },
+            ),
+            None => (
+                claim(record.next_transitions(), false),
+                Takeover::Free {
+                    previous: self.previous.clone(),
+                },
+            ),
+        };
+        let version = record.version.clone();
+        Some((Call::Replace { version, claim }, how))
+    }
+}
+
+impl State {
+    pub(super) fn candidate(
+        &mut self,
+        mut candidate: Candidate,
+        event: Event,
+        now: Moment,
+        out: &mut Vec<Action>,
+    ) {
+        match event {
+            Event::Stop(_) => {
+                if candidate.unsettled || self.write_is_outstanding() {
+                    self.start_releasing(None, now, out);
+                } else {
+                    self.outstanding = None;
+                    out.push(Action::Finish(Release::NotHeld));
+                }
+            }
+            Event::Watched(seen) => {
+                candidate.sight(seen, now, out);
+                candidate.poll = self.next_poll(now);
+                self.campaign(candidate, now, out);
+            }
+            Event::Answer(answer) => match self.outstanding.take() {
+                Some(outstanding) => self.answered(candidate, outstanding, answer, now, out),
+                None => self.campaign(candidate, now, out),
+            },
+            Event::Wake | Event::TermEnded => self.campaign(candidate, now, out),
+        }
+    }
+
+    pub(super) fn start_campaign(
+        &mut self,
+        mut candidate: Candidate,
+        now: Moment,
+        out: &mut Vec<Action>,
+    ) {
+        candidate.poll = Wake::exactly(now);
+        self.conflicts = 0;
+        self.campaign(candidate, now, out);
+    }
+
+    fn answered(
+        &mut self,
+        mut candidate: Candidate,
+        outstanding: Outstanding,
+        answer: Answer,
+        now: Moment,
+        out: &mut Vec<Action>,
+    ) {
+        let Outstanding { call, sent, how } = outstanding;
+        match answer {
+            Answer::Written(record) => {
+                candidate.unsettled = false;
+                let until = sent.plus(self.timings.renew_deadline);
+                if now < until {
+                    self.begin(&candidate, record, how, sent, now, out);
+                    return;
+                }
+                // Too late to act on (the process was stopped meanwhile), but it names us.
+                candidate.sight(Some(record), now, out);
+            }
+            Answer::Read(seen) => {
+                candidate.unsettled = false;
+                candidate.sight(seen, now, out);
+            }
+            Answer::Gone => {
+                self.count_conflict(sent);
+                candidate.sight(None, now, out);
+            }
+            Answer::Conflict => {
+                self.count_conflict(sent);
+                candidate.poll = Wake::exactly(now);
+                self.get(now, out);
+                self.phase = Phase::Candidate(candidate);
+                return;
+            }
+            Answer::Failed => {
+                if call.is_write() {
+                    candidate.unsettled = true;
+                    self.not_before = sent.plus(self.timings.retry_period);
+                    self.get(now, out);
+                }
+            }
+        }
+        candidate.poll = self.next_poll(now);
+        self.campaign(candidate, now, out);
+    }
+
+    fn begin(
+        &mut self,
+        candidate: &Candidate,
+        record: Record,
+        how: Takeover,
+        sent: Moment,
+        now: Moment,
+        out: &mut Vec<Action>,
+    ) {
+        if let Some(since) = candidate.vacant_since {
+            out.push(Action::Vacant(now.since(since)));
+        }
+        out.push(Action::Begin(Begun {
+            transitions: record.transitions.unwrap_or_default(),
+            how,
+            until: sent.plus(self.timings.renew_deadline),
+        }));
+        self.conflicts = 0;
+        self.not_before = now;
+        self.phase = Phase::Leading(Leading::new(record, sent, &self.timings));
+    }
+
+    fn next_poll(&self, now: Moment) -> Wake {
+        Wake {
+            at: now.plus(self.timings.retry_period),
+            spread: self.hurry(),
+        }
+    }
+
+    /// Claims the Lease if it may be claimed, else reads it if that is due.
+    fn campaign(&mut self, candidate: Candidate, now: Moment, out: &mut Vec<Action>) {
+        let due = candidate
+            .claim_at(self)
+            .is_some_and(|due| now >= due && now >= self.not_before);
+        let claim = candidate.claim(&self.identity).filter(|_| due);
+        match claim {
+            _ if self.write_is_outstanding() => {}
+            Some((call, how)) if !candidate.unsettled => self.issue(call, how, now, out),
+            _ if self.outstanding.is_none() && now >= candidate.poll.at => self.get(now, out),
+            _ => {}
+        }
+        self.phase = Phase::Candidate(candidate);
+    }
+}

@@ -1,0 +1,179 @@
+//! A replica that holds the Lease.
+
+use super::candidate::Candidate;
+use super::{
+    Action, Answer, Call, Claim, EndReason, Ending, Event, Outstanding, Phase, State, Takeover,
+    Wake,
+};
+use crate::election::clock::Moment;
+use crate::election::record::Record;
+use crate::election::timings::Timings;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Leading {
+    /// Our Lease, as last written or read.
+    pub(super) record: Record,
+    /// The right to write ends here: send time of the last successful write + renew deadline.
+    until: Moment,
+    renew_at: Moment,
+    /// Set while it is in doubt that the Lease is as in `record`: when to read it.
+    read_at: Option<Moment>,
+}
+
+/// What was seen of the Lease at the end of a term.
+type Sighting = Option<Option<Record>>;
+
+impl Leading {
+    pub(super) fn new(record: Record, sent: Moment, timings: &Timings) -> Self {
+        Self {
+            record,
+            until: sent.plus(timings.renew_deadline),
+            renew_at: sent.plus(timings.retry_period),
+            read_at: None,
+        }
+    }
+
+    pub(super) fn wake(&self, state: &State) -> Wake {
+        let deadline = Wake::exactly(self.until);
+        if state.outstanding.is_some() {
+            return deadline;
+        }
+        let next = match self.read_at {
+            Some(at) => Wake {
+                at,
+                spread: state.hurry() / 4,
+            },
+            None => Wake::exactly(self.renew_at.max(state.not_before)),
+        };
+        next.min(deadline)
+    }
+}
+
+impl State {
+    pub(super) fn leading(
+        &mut self,
+        mut leading: Leading,
+        event: Event,
+        now: Moment,
+        out: &mut Vec<Action>,
+    ) {
+        // Before all else: an answer that comes too late can't revive the term.
+        if now >= leading.until && !matches!(event, Event::Stop(_)) {
+            self.end_term(leading, EndReason::Deadline, None, now, out);
+            if matches!(event, Event::Answer(_)) {
+                self.step(event, now, out);
+            }
+            return;
+        }
+        match event {
+            Event::Stop(reason) => self.end_term(leading, reason, None, now, out),
+            Event::Watched(seen) => {
+                let own = seen.is_some_and(|record| record.is_held_by(&self.identity));
+                if !own {
+                    leading.read_at = Some(now);
+                    self.get(now, out);
+                }
+                self.phase = Phase::Leading(leading);
+            }
+            Event::Answer(answer) => match self.outstanding.take() {
+                Some(outstanding) => self.renewed(leading, outstanding, answer, now, out),
+                None => self.hold(leading, now, out),
+            },
+            Event::Wake | Event::TermEnded => self.hold(leading, now, out),
+        }
+    }
+
+    /// Takes in the answer to a renewal, or to the read that settles a doubt.
+    fn renewed(
+        &mut self,
+        mut leading: Leading,
+        outstanding: Outstanding,
+        answer: Answer,
+        now: Moment,
+        out: &mut Vec<Action>,
+    ) {
+        let Outstanding { call, sent, .. } = outstanding;
+        match answer {
+            Answer::Written(record) => {
+                leading = Leading::new(record, sent, &self.timings);
+                self.conflicts = 0;
+                out.push(Action::Extend {
+                    until: leading.until,
+                    took: now.since(sent),
+                });
+            }
+            Answer::Read(Some(record)) if record.is_held_by(&self.identity) => {
+                leading.record = record;
+                leading.read_at = None;
+            }
+            Answer::Read(seen) => {
+                let reason = match &seen {
+                    Some(Record { holder, .. }) => match holder {
+                        Some(by) => EndReason::Taken { by: by.clone() },
+                        None => EndReason::Vacated,
+                    },
+                    None => EndReason::Deleted,
+                };
+                self.end_term(leading, reason, Some(seen), now, out);
+                return;
+            }
+            Answer::Gone => {
+                self.end_term(leading, EndReason::Deleted, Some(None), now, out);
+                return;
+            }
+            Answer::Conflict => {
+                self.count_conflict(sent);
+                leading.read_at = Some(now);
+            }
+            Answer::Failed if call.is_write() => {
+                self.not_before = sent.plus(self.hurry());
+                leading.read_at = Some(now);
+            }
+            Answer::Failed => leading.read_at = Some(now.max(sent.plus(self.hurry()))),
+        }
+        self.hold(leading, now, out);
+    }
+
+    /// Reads or renews, whichever is due.
+    fn hold(&mut self, leading: Leading, now: Moment, out: &mut Vec<Action>) {
+        if self.outstanding.is_none() {
+            match leading.read_at {
+                Some(at) if now >= at => self.get(now, out),
+                None if now >= leading.renew_at.max(self.not_before) => {
+                    let claim = Claim {
+                        holder: Some(self.identity.clone()),
+                        transitions: leading.record.transitions.unwrap_or_default(),
+                        keep_acquire_time: true,
+                    };
+                    let version = leading.record.version.clone();
+                    self.issue(
+                        Call::Replace { version, claim },
+                        Takeover::Resumed,
+                        now,
+                        out,
+                    );
+                }
+                _ => {}
+            }
+        }
+        self.phase = Phase::Leading(leading);
+    }
+
+    fn end_term(
+        &mut self,
+        leading: Leading,
+        reason: EndReason,
+        seen: Sighting,
+        now: Moment,
+        out: &mut Vec<Action>,
+    ) {
+        let in_doubt = leading.read_at.is_some();
+        let own = (seen.is_none() && !in_doubt).then_some(leading.record);
+        self.phase = Phase::Ending(Ending {
+            stop: matches!(reason, EndReason::Stopped | EndReason::TaskEnded),
+            next: Candidate::after_term(seen, &self.identity, in_doubt, now),
+            own,
+        });
+        out.push(Action::End(reason));
+    }
+}

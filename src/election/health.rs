@@ -1,0 +1,120 @@
+//! Whether the elector itself is well, for a liveness probe.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
+
+use thiserror::Error;
+
+use super::clock::{Clock, Moment};
+
+const NOT_STARTED: u8 = 0;
+const RUNNING: u8 = 1;
+const ENDED: u8 = 2;
+const NEVER: u64 = u64::MAX;
+
+/// The elector's pulse. Says nothing of who leads: a standby is healthy. Clones show the same.
+#[derive(Clone)]
+pub struct ElectorHealth {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    clock: Arc<dyn Clock>,
+    /// The longest that the elector may be busy with one thing.
+    pulse_bound: Duration,
+    /// The longest that a term may take to end.
+    join_time: Duration,
+    stage: AtomicU8,
+    pulse: AtomicU64,
+    until: AtomicU64,
+}
+
+/// What is wrong with the elector.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum Unhealthy {
+    /// It has returned, or was dropped.
+    #[error("the elector has ended")]
+    Ended,
+    /// Its task has not run for this long.
+    #[error("the elector has not run for {0:?}")]
+    Stalled(Duration),
+    /// A term goes on although its right to write has ended this long ago.
+    #[error("a term is held {0:?} past its deadline")]
+    OverHolding(Duration),
+}
+
+impl ElectorHealth {
+    pub(super) fn new(clock: Arc<dyn Clock>, pulse_bound: Duration, join_time: Duration) -> Self {
+        let inner = Inner {
+            clock,
+            pulse_bound,
+            join_time,
+            stage: AtomicU8::new(NOT_STARTED),
+            pulse: AtomicU64::new(0),
+            until: AtomicU64::new(NEVER),
+        };
+        Self {
+            inner: Arc::new(inner),
+        }
+    }
+
+    /// Checks the elector.
+    ///
+    /// # Errors
+    /// What is wrong; the process should be restarted then.
+    pub fn check(&self) -> Result<(), Unhealthy> {
+        match self.inner.stage.load(Ordering::SeqCst) {
+            NOT_STARTED => return Ok(()),
+            ENDED => return Err(Unhealthy::Ended),
+            _ => {}
+        }
+        let now = self.inner.clock.now();
+        let over = now.since(moment(&self.inner.until));
+        if over > self.inner.join_time {
+            return Err(Unhealthy::OverHolding(over));
+        }
+        let idle = now.since(moment(&self.inner.pulse));
+        if idle > self.inner.pulse_bound {
+            return Err(Unhealthy::Stalled(idle));
+        }
+        Ok(())
+    }
+
+    pub(super) fn beat(&self, now: Moment) {
+        store(&self.inner.pulse, now);
+    }
+
+    /// A term is running until `until`; `None`: no term is running.
+    pub(super) fn holding(&self, until: Option<Moment>) {
+        match until {
+            Some(until) => store(&self.inner.until, until),
+            None => self.inner.until.store(NEVER, Ordering::SeqCst),
+        }
+    }
+
+    /// The elector runs until the returned guard is dropped.
+    pub(super) fn start(&self, now: Moment) -> Running {
+        self.beat(now);
+        self.inner.stage.store(RUNNING, Ordering::SeqCst);
+        Running(self.clone())
+    }
+}
+
+/// Marks the elector as ended when it is dropped, whatever the reason.
+pub(super) struct Running(ElectorHealth);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.inner.stage.store(ENDED, Ordering::SeqCst);
+    }
+}
+
+fn moment(nanos: &AtomicU64) -> Moment {
+    Moment::new(Duration::from_nanos(nanos.load(Ordering::SeqCst)))
+}
+
+fn store(nanos: &AtomicU64, moment: Moment) {
+    let value = u64::try_from(moment.since_epoch().as_nanos()).unwrap_or(NEVER);
+    nanos.store(value, Ordering::SeqCst);
+}

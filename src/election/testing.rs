@@ -1,0 +1,406 @@
+//! An API server for one Lease, in memory, and candidates on it; for tests under paused time.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use futures::StreamExt;
+use http::{Method, Request, Response, StatusCode};
+use kube::Client;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Begun, BootClock, Candidate, Clock, Elector, ElectorHealth, EndReason, Error, Fence, Moment,
+    Observer, Term, Timings,
+};
+
+/// A fence without a term.
+pub(crate) fn fence(is_open: bool) -> Fence {
+    let fence = Fence::new(
+        Arc::new(BootClock),
+        Arc::new(()),
+        Moment::new(Duration::MAX),
+    );
+    if !is_open {
+        fence.close();
+    }
+    fence
+}
+
+/// How long a request is on its way to the server, and its answer back.
+pub(super) const LATENCY: Duration = Duration::from_millis(2);
+
+/// What is wrong between one client and the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    Fine,
+    /// Nothing arrives.
+    Hangs,
+    /// Requests arrive, answers do not.
+    LosesAnswers,
+    /// The server answers this to all.
+    Answers(u16),
+    /// The server answers this to watches.
+    AnswersWatch(u16),
+}
+
+#[derive(Default)]
+struct Server {
+    lease: Option<Value>,
+    version: u64,
+    watches: Vec<(mpsc::UnboundedSender<Bytes>, Link)>,
+}
+
+#[derive(Clone, Default)]
+pub(super) struct FakeApi(Arc<Mutex<Server>>);
+
+/// One client's way to the server.
+#[derive(Clone)]
+pub(super) struct Link(Arc<Mutex<(Fault, BTreeMap<String, usize>)>>);
+
+impl Link {
+    pub(super) fn set(&self, fault: Fault) {
+        self.0.lock().unwrap().0 = fault;
+    }
+
+    fn fault(&self) -> Fault {
+        self.0.lock().unwrap().0
+    }
+
+    /// Requests so far, of all methods or one (`WATCH` for watches).
+    pub(super) fn requests(&self, method: Option<&str>) -> usize {
+        let counts = &self.0.lock().unwrap().1;
+        let counted = |(name, _): &(&String, &usize)| method.is_none_or(|m| m == *name);
+        counts.iter().filter(counted).map(|(_, count)| count).sum()
+    }
+
+    fn count(&self, method: &str) {
+        *self
+            .0
+            .lock()
+            .unwrap()
+            .1
+            .entry(method.to_owned())
+            .or_default() += 1;
+    }
+}
+
+impl FakeApi {
+    pub(super) fn connect(&self) -> (Client, Link) {
+        let link = Link(Arc::new(Mutex::new((Fault::Fine, BTreeMap::new()))));
+        let (api, to_link) = (self.clone(), link.clone());
+        let service = tower::service_fn(move |request| {
+            let (api, link) = (api.clone(), to_link.clone());
+            async move { Ok::<_, Infallible>(api.serve(request, link).await) }
+        });
+        (Client::new(service, "default"), link)
+    }
+
+    fn server(&self) -> MutexGuard<'_, Server> {
+        self.0.lock().unwrap()
+    }
+
+    pub(super) fn lease(&self) -> Option<Value> {
+        self.server().lease.clone()
+    }
+
+    pub(super) fn holder(&self) -> Option<String> {
+        let lease = self.lease()?;
+        lease["spec"]["holderIdentity"].as_str().map(str::to_owned)
+    }
+
+    /// Changes the Lease as `kubectl patch` does.
+    pub(super) fn patch(&self, spec: Value) {
+        let mut server = self.server();
+        let mut lease = server.lease.clone().unwrap();
+        for (key, value) in spec.as_object().unwrap() {
+            lease["spec"][key] = value.clone();
+        }
+        server.store(lease, "MODIFIED");
+    }
+
+    pub(super) fn create(&self, spec: Value) {
+        let lease = json!({"metadata": {"name": "l", "namespace": "default"}, "spec": spec});
+        self.server().store(lease, "ADDED");
+    }
+
+    pub(super) fn delete(&self) {
+        let mut server = self.server();
+        let lease = server.lease.take().unwrap();
+        server.tell("DELETED", &lease);
+    }
+
+    async fn serve(&self, request: Request<kube::client::Body>, link: Link) -> Response<Body> {
+        let (parts, body) = request.into_parts();
+        let watch = parts
+            .uri
+            .query()
+            .is_some_and(|query| query.contains("watch=true"));
+        link.count(if watch {
+            "WATCH"
+        } else {
+            parts.method.as_str()
+        });
+        sleep(LATENCY).await;
+        match link.fault() {
+            Fault::Hangs => std::future::pending().await,
+            Fault::Answers(code) => return status(code),
+            Fault::AnswersWatch(code) if watch => return status(code),
+            _ => {}
+        }
+        if watch {
+            return self.server().watch(link);
+        }
+        let body = body.collect_bytes().await.unwrap();
+        let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
+        let answer = self.server().handle(&parts.method, body);
+        sleep(LATENCY).await;
+        if link.fault() == Fault::LosesAnswers {
+            std::future::pending().await
+        }
+        answer
+    }
+}
+
+impl Server {
+    fn handle(&mut self, method: &Method, mut lease: Value) -> Response<Body> {
+        let version = |lease: &Value| lease["metadata"]["resourceVersion"].clone();
+        match (method.as_str(), &self.lease) {
+            ("GET", Some(lease)) => answer(lease),
+            ("PUT", Some(old)) if version(old) == version(&lease) => {
+                answer(self.store(lease, "MODIFIED"))
+            }
+            ("POST", None) => {
+                lease["metadata"]["namespace"] = json!("default");
+                answer(self.store(lease, "ADDED"))
+            }
+            (_, None) => status(404),
+            (_, Some(_)) => status(409),
+        }
+    }
+
+    fn store(&mut self, mut lease: Value, event: &str) -> &Value {
+        self.version += 1;
+        lease["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        self.tell(event, &lease);
+        self.lease.insert(lease)
+    }
+
+    fn tell(&mut self, event: &str, lease: &Value) {
+        let line = line(event, lease);
+        self.watches.retain(|(watch, link)| {
+            link.fault() == Fault::Hangs || watch.send(line.clone()).is_ok()
+        });
+    }
+
+    fn watch(&mut self, link: Link) -> Response<Body> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        if let Some(lease) = &self.lease {
+            sender.send(line("ADDED", lease)).unwrap();
+        }
+        self.watches.push((sender, link));
+        let lines = futures::stream::unfold(receiver, |mut receiver| async move {
+            let line = receiver.recv().await?;
+            sleep(LATENCY).await;
+            Some((line, receiver))
+        });
+        Response::new(Body::from_stream(lines.map(Ok::<_, Infallible>)))
+    }
+}
+
+fn line(event: &str, lease: &Value) -> Bytes {
+    format!("{}\n", json!({"type": event, "object": lease})).into()
+}
+
+fn answer(lease: &Value) -> Response<Body> {
+    Response::new(Body::from(lease.to_string()))
+}
+
+fn status(code: u16) -> Response<Body> {
+    let reason = if code == 404 { "NotFound" } else { "" };
+    let status = json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason});
+    let mut response = Response::new(Body::from(status.to_string()));
+    *response.status_mut() = StatusCode::from_u16(code).unwrap();
+    response
+}
+
+/// The runtime's (paused) time, plus time in which the process was stopped.
+#[derive(Clone)]
+pub(super) struct TestClock {
+    start: Instant,
+    stopped: Arc<Mutex<Duration>>,
+}
+
+impl TestClock {
+    fn new() -> Self {
+        Self {
+            start: Instant::now(),
+            stopped: Arc::default(),
+        }
+    }
+
+    /// Time goes on, but nothing has run meanwhile.
+    pub(super) fn stop_for(&self, time: Duration) {
+        *self.stopped.lock().unwrap() += time;
+    }
+}
+
+impl Clock for TestClock {
+    fn now(&self) -> Moment {
+        Moment::new(self.start.elapsed() + *self.stopped.lock().unwrap())
+    }
+}
+
+/// What a candidate has told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    Began(Begun),
+    Ended(EndReason),
+    Refused,
+}
+
+#[derive(Default)]
+struct Diary(Mutex<Vec<(Instant, Told)>>);
+
+impl Diary {
+    fn note(&self, told: Told) {
+        self.0.lock().unwrap().push((Instant::now(), told));
+    }
+}
+
+impl Observer for Diary {
+    fn term_started(&self, begun: &Begun) {
+        self.note(Told::Began(begun.clone()));
+    }
+    fn term_ended(&self, reason: &EndReason, _held_for: Duration) {
+        self.note(Told::Ended(reason.clone()));
+    }
+    fn fence_refused(&self) {
+        self.note(Told::Refused);
+    }
+}
+
+/// A running candidate.
+pub(super) struct Replica {
+    pub(super) link: Link,
+    pub(super) work_link: Link,
+    pub(super) clock: TestClock,
+    pub(super) health: ElectorHealth,
+    pub(super) stop: CancellationToken,
+    pub(super) run: JoinHandle<Result<(), Error>>,
+    /// The fenced client of the latest term.
+    pub(super) client: Arc<Mutex<Option<Client>>>,
+    diary: Arc<Diary>,
+}
+
+impl Replica {
+    /// Starts a candidate whose terms have one task, which waits for the end of the term.
+    pub(super) fn start(api: &FakeApi, identity: &str) -> Self {
+        Self::start_with(api, identity, Timings::default(), |term| {
+            let token = term.token();
+            term.spawn("waits", async move { token.cancelled().await });
+        })
+    }
+
+    pub(super) fn start_with(
+        api: &FakeApi,
+        identity: &str,
+        timings: Timings,
+        mut lead: impl FnMut(&mut Term) + Send + 'static,
+    ) -> Self {
+        let ((lease, link), (work, work_link)) = (api.connect(), api.connect());
+        let (clock, diary) = (TestClock::new(), Arc::new(Diary::default()));
+        let candidate = Candidate {
+            namespace: "default".into(),
+            lease: "l".into(),
+            identity: identity.into(),
+            timings,
+        };
+        let at = Arc::new(clock.clone());
+        let elector = Elector::with_clients(lease, work, candidate, at, diary.clone()).unwrap();
+        let (health, stop) = (elector.health(), CancellationToken::new());
+        let client = Arc::new(Mutex::new(None));
+        let latest = client.clone();
+        let run = tokio::spawn(elector.run(stop.clone(), move |term| {
+            *latest.lock().unwrap() = Some(term.client());
+            lead(term);
+        }));
+        Self {
+            link,
+            work_link,
+            clock,
+            health,
+            stop,
+            run,
+            client,
+            diary,
+        }
+    }
+
+    pub(super) fn told(&self) -> Vec<Told> {
+        let diary = self.diary.0.lock().unwrap();
+        diary.iter().map(|(_, told)| told.clone()).collect()
+    }
+
+    /// When the latest thing was told.
+    pub(super) fn told_at(&self) -> Instant {
+        self.diary.0.lock().unwrap().last().unwrap().0
+    }
+
+    pub(super) fn leads(&self) -> bool {
+        matches!(self.told().last(), Some(Told::Began(_)))
+    }
+
+    /// Waits until it leads, and returns how the term began.
+    pub(super) async fn begun(&self) -> Begun {
+        until("it leads", || self.leads()).await;
+        match self.told().pop() {
+            Some(Told::Began(begun)) => begun,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Waits until its term has ended, and returns why.
+    pub(super) async fn ended(&self) -> EndReason {
+        let ended = || matches!(self.told().last(), Some(Told::Ended(_)));
+        until("its term has ended", ended).await;
+        match self.told().pop() {
+            Some(Told::Ended(reason)) => reason,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Stops it and waits for its end.
+    pub(super) async fn stopped(self) -> Result<(), Error> {
+        self.stop.cancel();
+        timeout(Duration::from_secs(60), self.run)
+            .await
+            .unwrap()
+            .unwrap()
+    }
+
+    /// Ends it as SIGKILL does: nothing is said to the API server.
+    pub(super) async fn kill(self) {
+        self.run.abort();
+        let _ = self.run.await;
+    }
+}
+
+/// Waits for a condition, within ten minutes of paused time.
+pub(super) async fn until(what: &str, condition: impl Fn() -> bool) {
+    let wait = async {
+        while !condition() {
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    assert!(
+        timeout(Duration::from_secs(600), wait).await.is_ok(),
+        "never: {what}"
+    );
+}
