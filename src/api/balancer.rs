@@ -16,6 +16,7 @@ use super::certificate_spec::MaterializeCertSpec;
     group = "materialize.cloud",
     version = "v1alpha1",
     kind = "Balancer",
+    doc = "balancerd in front of one environment.",
     namespaced,
     status = "BalancerStatus",
     printcolumn = r#"{"name": "ImageRef", "type": "string", "jsonPath": ".spec.balancerdImageRef", "priority": 1}"#,

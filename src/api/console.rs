@@ -17,6 +17,7 @@ use super::materialize::AuthenticatorKind;
     group = "materialize.cloud",
     version = "v1alpha1",
     kind = "Console",
+    doc = "The web console of one environment.",
     namespaced,
     status = "ConsoleStatus",
     printcolumn = r#"{"name": "ImageRef", "type": "string", "jsonPath": ".spec.consoleImageRef", "priority": 1}"#,

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
     singular = "vpcendpoint",
     plural = "vpcendpoints",
     shortname = "vpce",
+    doc = "An AWS VPC endpoint that an environment asked for.",
     namespaced,
     status = "VpcEndpointStatus",
     printcolumn = r#"{"name": "AwsServiceName", "type": "string", "jsonPath": ".spec.awsServiceName", "priority": 1}"#,

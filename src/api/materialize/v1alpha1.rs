@@ -24,6 +24,7 @@ use crate::api::certificate_spec::MaterializeCertSpec;
     singular = "materialize",
     plural = "materializes",
     shortname = "mzs",
+    doc = "A Materialize environment.",
     namespaced,
     status = "MaterializeStatus",
     printcolumn = r#"{"name": "ImageRefRunning", "type": "string", "jsonPath": ".status.lastCompletedRolloutEnvironmentdImageRef", "priority": 1}"#,

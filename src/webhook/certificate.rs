@@ -1,0 +1,228 @@
+//! The webhook's certificate: read from files, watched, and swapped without dropping a connection.
+//!
+//! Files are compared by content, because mounted Secrets change through symbolic links. A pair
+//! that does not fit together (written halfway, or plainly wrong) leaves the last good one serving.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum_server::tls_rustls::RustlsConfig;
+use prometheus::IntCounterVec;
+use rustls::pki_types::pem::{PemObject, SectionKind};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{RootCertStore, ServerConfig};
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
+
+/// Longest time between two looks at the files.
+const POLL: Duration = Duration::from_secs(2);
+
+/// Where certificate, key and CA lie, as PEM.
+#[derive(Clone, Debug)]
+pub(super) struct CertificatePaths {
+    pub(super) cert: PathBuf,
+    pub(super) key: PathBuf,
+    pub(super) ca: PathBuf,
+}
+
+/// Why certificate, key or CA cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    /// A file cannot be read.
+    #[error("cannot read {path}: {source} (see --tls-ca, --tls-cert and --tls-key)")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A file holds something else.
+    #[error("{path} holds no usable {what}: {reason}")]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What should be in it.
+        what: &'static str,
+        /// Why it is not.
+        reason: String,
+    },
+    /// Certificate and key do not belong together.
+    #[error("{cert} and {key} do not make a TLS server: {source}")]
+    Pair {
+        /// The certificate file.
+        cert: PathBuf,
+        /// The key file.
+        key: PathBuf,
+        /// Why.
+        source: rustls::Error,
+    },
+}
+
+/// PEM text of one or more CA certificates and nothing else: fit to be made public.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CaBundle(Vec<u8>);
+
+impl CaBundle {
+    /// Takes the text if all of it is certificates.
+    ///
+    /// # Errors
+    /// The reason: no certificate, an unreadable one, or another section, such as a private key.
+    pub fn parse(pem: &[u8]) -> Result<Self, String> {
+        let mut roots = RootCertStore::empty();
+        for section in <(SectionKind, Vec<u8>)>::pem_slice_iter(pem) {
+            let (kind, der) = section.map_err(|error| error.to_string())?;
+            if kind != SectionKind::Certificate {
+                return Err(format!("a section is {kind:?}, not a certificate"));
+            }
+            roots
+                .add(CertificateDer::from(der))
+                .map_err(|error| error.to_string())?;
+        }
+        if roots.is_empty() {
+            return Err("no certificate in PEM form".to_owned());
+        }
+        Ok(Self(pem.to_vec()))
+    }
+
+    /// The PEM text.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// The files' bytes as they were last seen.
+#[derive(Debug, PartialEq, Eq)]
+struct Files {
+    cert: Vec<u8>,
+    key: Vec<u8>,
+    ca: Vec<u8>,
+}
+
+/// What is served and announced, and the files it was made from.
+pub(super) struct Certificate {
+    paths: CertificatePaths,
+    seen: Files,
+    tls: RustlsConfig,
+    ca: watch::Sender<CaBundle>,
+}
+
+impl Certificate {
+    /// Reads all three files.
+    ///
+    /// # Errors
+    /// Any of them is missing or unusable.
+    pub(super) async fn load(paths: CertificatePaths) -> Result<Self, CertificateError> {
+        let seen = paths.read().await?;
+        let tls = RustlsConfig::from_config(paths.server_config(&seen)?);
+        let ca = watch::Sender::new(paths.ca_bundle(&seen)?);
+        Ok(Self {
+            paths,
+            seen,
+            tls,
+            ca,
+        })
+    }
+
+    pub(super) fn tls(&self) -> RustlsConfig {
+        self.tls.clone()
+    }
+
+    pub(super) fn ca(&self) -> watch::Receiver<CaBundle> {
+        self.ca.subscribe()
+    }
+
+    /// Watches the files for as long as it is polled.
+    pub(super) async fn watch(mut self, reload_interval: Duration, reloads: IntCounterVec) {
+        let mut ticks = interval(reload_interval.clamp(Duration::from_millis(1), POLL));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            match self.reload().await {
+                Ok(false) => {}
+                Ok(true) => {
+                    reloads.with_label_values(&["success"]).inc();
+                    tracing::info!(cert = %self.paths.cert.display(), "webhook certificate reloaded");
+                }
+                Err(error) => {
+                    reloads.with_label_values(&["failure"]).inc();
+                    tracing::warn!(%error, "webhook goes on with the last good certificate");
+                }
+            }
+        }
+    }
+
+    /// Takes over what changed; false if nothing did. Each state of the files is tried once.
+    async fn reload(&mut self) -> Result<bool, CertificateError> {
+        let files = self.paths.read().await?;
+        if files == self.seen {
+            return Ok(false);
+        }
+        self.seen = files;
+        let tls = self.paths.server_config(&self.seen);
+        let ca = self.paths.ca_bundle(&self.seen);
+        if let Ok(ca) = &ca {
+            self.ca.send_if_modified(|known| {
+                let changed = known != ca;
+                known.clone_from(ca);
+                changed
+            });
+        }
+        self.tls.reload_from_config(tls?);
+        ca.map(|_| true)
+    }
+}
+
+impl CertificatePaths {
+    async fn read(&self) -> Result<Files, CertificateError> {
+        Ok(Files {
+            cert: read(&self.cert).await?,
+            key: read(&self.key).await?,
+            ca: read(&self.ca).await?,
+        })
+    }
+
+    fn server_config(&self, files: &Files) -> Result<Arc<ServerConfig>, CertificateError> {
+        let content = |path: &Path, what, reason: String| CertificateError::Content {
+            path: path.to_owned(),
+            what,
+            reason,
+        };
+        let chain = CertificateDer::pem_slice_iter(&files.cert)
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| content(&self.cert, "certificate", error.to_string()))?;
+        let key = PrivateKeyDer::from_pem_slice(&files.key)
+            .map_err(|error| content(&self.key, "private key", error.to_string()))?;
+        let pair = |source| CertificateError::Pair {
+            cert: self.cert.clone(),
+            key: self.key.clone(),
+            source,
+        };
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(pair)?
+            .with_no_client_auth()
+            .with_single_cert(chain, key)
+            .map_err(pair)?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
+    }
+
+    fn ca_bundle(&self, files: &Files) -> Result<CaBundle, CertificateError> {
+        CaBundle::parse(&files.ca).map_err(|reason| CertificateError::Content {
+            path: self.ca.clone(),
+            what: "CA certificate",
+            reason,
+        })
+    }
+}
+
+async fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
+    tokio::fs::read(path)
+        .await
+        .map_err(|source| CertificateError::Read {
+            path: path.to_owned(),
+            source,
+        })
+}

@@ -1,0 +1,120 @@
+//! Routes of the webhook, and the bounds of a request.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use prometheus::IntGauge;
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use super::review::{Review, review};
+use crate::metrics::Metrics;
+
+/// Largest review accepted, in bytes. One object reaches 1.5 MiB in etcd, and a LIST is sent whole.
+pub(super) const BODY_LIMIT: usize = 64 << 20;
+/// Reviews read and converted at once; bodies of any more stay on the wire.
+const REVIEWS: usize = 16;
+/// The API server waits 30 s for an answer.
+const REQUEST_LIMIT: Duration = Duration::from_secs(30);
+
+#[derive(Clone)]
+struct Server {
+    metrics: Metrics,
+    permits: Arc<Semaphore>,
+}
+
+pub(super) fn router(metrics: Metrics) -> Router {
+    let server = Server {
+        metrics,
+        permits: Arc::new(Semaphore::new(REVIEWS)),
+    };
+    Router::new()
+        .route("/convert", post(convert))
+        .layer(DefaultBodyLimit::max(BODY_LIMIT))
+        .layer(from_fn_with_state(server.clone(), bounded))
+        .route("/healthz", get(StatusCode::OK))
+        .with_state(server)
+}
+
+/// Bounds number and time of the requests whose bodies are in memory.
+async fn bounded(State(server): State<Server>, request: Request, next: Next) -> Response {
+    let _in_flight = InFlight::new(&server.metrics.conversions_in_flight);
+    let _timer = server.metrics.conversion_duration.start_timer();
+    let answer = async {
+        let _permit = server.permits.acquire().await;
+        next.run(request).await
+    };
+    timeout(REQUEST_LIMIT, answer)
+        .await
+        .unwrap_or_else(|_| StatusCode::SERVICE_UNAVAILABLE.into_response())
+}
+
+/// A task of its own keeps a large review, or a panic, away from the other connections.
+async fn convert(State(server): State<Server>, body: Bytes) -> Response {
+    let started = Instant::now();
+    let answer = spawn_blocking(move || {
+        let review = review(&body).map_err(|error| (error.status(), error.to_string()))?;
+        let json = review.to_json();
+        json.map(|json| (review, json))
+            .map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
+    })
+    .await
+    .unwrap_or_else(|error| Err((StatusCode::INTERNAL_SERVER_ERROR, error.to_string())));
+    match answer {
+        Ok((review, json)) => {
+            observe(&server.metrics, &review, started.elapsed());
+            ([(header::CONTENT_TYPE, "application/json")], json).into_response()
+        }
+        Err((status, error)) => {
+            tracing::warn!(%status, error, "conversion request refused");
+            (status, error).into_response()
+        }
+    }
+}
+
+fn observe(metrics: &Metrics, review: &Review, took: Duration) {
+    let to = review.to.map_or("unknown", |version| version.name());
+    let result = match &review.result {
+        Ok(_) => "success",
+        Err(error) => {
+            tracing::warn!(uid = review.uid, to, objects = review.objects, %error, "conversion failed");
+            "failure"
+        }
+    };
+    metrics
+        .conversions
+        .with_label_values(&[to, result])
+        .inc_by(review.objects as u64);
+    tracing::debug!(
+        uid = review.uid,
+        to,
+        result,
+        objects = review.objects,
+        ?took,
+        "conversion review"
+    );
+}
+
+/// Counts a request for as long as it lives, however it ends.
+struct InFlight<'a>(&'a IntGauge);
+
+impl<'a> InFlight<'a> {
+    fn new(gauge: &'a IntGauge) -> Self {
+        gauge.inc();
+        Self(gauge)
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
