@@ -22,8 +22,10 @@ const READ_TIMEOUT: Duration = Duration::from_secs(WATCH_TIMEOUT.as_secs() + 11)
 pub struct Connection {
     /// How clients are built.
     pub config: Config,
-    /// Namespace of the operator: of its Lease and of its own pod.
+    /// Namespace of the operator: of its own pod, where it is one.
     pub namespace: String,
+    /// Namespace of the Lease.
+    pub lease_namespace: String,
     /// Whether this process is a pod of that cluster.
     pub in_cluster: bool,
 }
@@ -71,14 +73,17 @@ impl Connection {
         };
         config.connect_timeout = Some(Duration::from_secs(5));
         config.read_timeout = Some(READ_TIMEOUT);
-        let namespace = args.election.leader_election_namespace.clone().or(known).ok_or_else(|| {
-            ConnectionError::NoNamespace {
-                context: args.process.kubernetes_context.clone(),
-            }
-        })?;
+        let asked = args.election.leader_election_namespace.clone();
+        let lease_namespace =
+            asked
+                .or_else(|| known.clone())
+                .ok_or_else(|| ConnectionError::NoNamespace {
+                    context: args.process.kubernetes_context.clone(),
+                })?;
         Ok(Self {
             config,
-            namespace,
+            namespace: known.unwrap_or_else(|| lease_namespace.clone()),
+            lease_namespace,
             in_cluster,
         })
     }

@@ -12,6 +12,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
 use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
 
 use crate::metrics::Metrics;
 
@@ -89,8 +90,8 @@ pub struct ServeError {
     source: std::io::Error,
 }
 
-/// Binds `address` and serves `/metrics`, `/livez` and `/readyz` in a task of its own, until the
-/// process ends; returns the bound address.
+/// Binds `address` and serves `/metrics`, `/livez` and `/readyz` in a task of its own, which only
+/// ends if the server fails.
 ///
 /// # Errors
 /// [`ServeError`] if the address cannot be bound.
@@ -98,10 +99,9 @@ pub async fn serve(
     address: SocketAddr,
     health: Health,
     metrics: Metrics,
-) -> Result<SocketAddr, ServeError> {
+) -> Result<JoinHandle<()>, ServeError> {
     let failed = |source| ServeError { address, source };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
-    let bound = listener.local_addr().map_err(failed)?;
     let router = Router::new()
         .route("/metrics", get(render))
         .with_state(metrics)
@@ -117,12 +117,11 @@ pub async fn serve(
                 )
                 .with_state(health),
         );
-    tokio::spawn(async move {
+    Ok(tokio::spawn(async move {
         if let Err(error) = axum::serve(listener, router).await {
             tracing::error!(%error, "metrics server ended");
         }
-    });
-    Ok(bound)
+    }))
 }
 
 async fn render(State(metrics): State<Metrics>) -> (StatusCode, String) {

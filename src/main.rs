@@ -1,3 +1,45 @@
 //! Starts the operator: arguments in, exit code out.
 
-fn main() {}
+use std::process::ExitCode;
+
+use orchestratord::cli::{Args, Invocation, STOP_BUDGET, parse};
+use orchestratord::events::cause_chain;
+use orchestratord::{logging, operator, signals};
+
+fn main() -> ExitCode {
+    match parse(std::env::args_os()) {
+        Ok(Invocation::Run(args)) => run(*args),
+        Ok(Invocation::Print(text)) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("orchestratord: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(args: Args) -> ExitCode {
+    let started = signals::listen(STOP_BUDGET).and_then(|stop| {
+        logging::start(&args.logging);
+        Ok((stop, tokio::runtime::Runtime::new()?))
+    });
+    let (stop, runtime) = match started {
+        Ok(started) => started,
+        Err(error) => {
+            eprintln!("orchestratord: cannot start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let ended = runtime.block_on(operator::run(args, None, stop));
+    // Nothing that still blocks a thread may hold up the end of the process.
+    runtime.shutdown_background();
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("orchestratord: {}", cause_chain(&error));
+            ExitCode::FAILURE
+        }
+    }
+}

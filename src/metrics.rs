@@ -1,9 +1,14 @@
 //! What Prometheus sees. Every metric is registered at start, on every replica.
 
+use std::time::Duration;
+
 use prometheus::{
     Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts,
     Registry, TextEncoder,
 };
+use tokio::sync::watch;
+
+use crate::election::{Begun, CallError, EndReason, Observer};
 
 /// Buckets of reconciliation and step durations, in seconds.
 const RECONCILIATION_BUCKETS: [f64; 6] = [0.01, 0.05, 0.25, 1.0, 5.0, 30.0];
@@ -22,11 +27,11 @@ pub struct Metrics {
     pub term_ends: IntCounterVec,
     /// Duration of successful renewals of the Lease.
     pub renew_duration: Histogram,
-    /// Failed renewals of the Lease.
-    pub renew_failures: IntCounter,
+    /// Failed calls about the Lease, by kind.
+    pub lease_call_failures: IntCounterVec,
     /// Writes refused because their term was over.
     pub fence_refusals: IntCounter,
-    /// Seconds from the start of the last term of this process to its first reconcile.
+    /// Seconds from the start of the last term of this process to its first reconcile; 0 before.
     pub first_reconcile_seconds: Gauge,
     /// Passes, by controller, event type and outcome.
     pub reconciliations: IntCounterVec,
@@ -74,9 +79,10 @@ impl Metrics {
                 )
                 .buckets(CALL_BUCKETS.to_vec()),
             )?,
-            renew_failures: IntCounter::new(
-                "orchestratord_lease_renew_failures_total",
-                "Failed renewals of the Lease",
+            lease_call_failures: counters(
+                "orchestratord_lease_call_failures_total",
+                "Failed calls about the Lease",
+                &["kind"],
             )?,
             fence_refusals: IntCounter::new(
                 "orchestratord_fence_refusals_total",
@@ -139,7 +145,7 @@ impl Metrics {
             Box::new(self.is_leader.clone()),
             Box::new(self.term_ends.clone()),
             Box::new(self.renew_duration.clone()),
-            Box::new(self.renew_failures.clone()),
+            Box::new(self.lease_call_failures.clone()),
             Box::new(self.fence_refusals.clone()),
             Box::new(self.first_reconcile_seconds.clone()),
             Box::new(self.reconciliations.clone()),
@@ -172,6 +178,52 @@ fn counters(name: &str, help: &str, labels: &[&str]) -> Result<IntCounterVec, pr
 fn histograms(name: &str, help: &str, labels: &[&str]) -> Result<HistogramVec, prometheus::Error> {
     let options = HistogramOpts::new(name, help).buckets(RECONCILIATION_BUCKETS.to_vec());
     HistogramVec::new(options, labels)
+}
+
+/// Keeps the metrics in step with the election, and tells others whether this replica leads.
+pub struct ElectionMetrics {
+    metrics: Metrics,
+    leading: watch::Sender<bool>,
+}
+
+impl ElectionMetrics {
+    /// Also sends `true` to `leading` when a term starts, and `false` when it ends.
+    pub fn new(metrics: Metrics, leading: watch::Sender<bool>) -> Self {
+        Self { metrics, leading }
+    }
+}
+
+impl Observer for ElectionMetrics {
+    fn term_started(&self, _begun: &Begun) {
+        self.metrics.is_leader.set(1);
+        self.metrics.first_reconcile_seconds.set(0.0);
+        self.leading.send_replace(true);
+    }
+
+    fn term_ended(&self, reason: &EndReason, _held_for: Duration) {
+        self.metrics.is_leader.set(0);
+        self.metrics.environmentd_needs_update.set(0);
+        self.metrics
+            .term_ends
+            .with_label_values(&[reason.as_str()])
+            .inc();
+        self.leading.send_replace(false);
+    }
+
+    fn renewed(&self, took: Duration) {
+        self.metrics.renew_duration.observe(took.as_secs_f64());
+    }
+
+    fn call_failed(&self, kind: CallError) {
+        self.metrics
+            .lease_call_failures
+            .with_label_values(&[kind.as_str()])
+            .inc();
+    }
+
+    fn fence_refused(&self) {
+        self.metrics.fence_refusals.inc();
+    }
 }
 
 #[cfg(test)]

@@ -1,1 +1,286 @@
-//! The whole life of a process, on one page.
+//! The whole life of a process, on one page: start order, term, stop order.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::api::registration::{self, Conversion, ConversionClient};
+use crate::cli::Args;
+use crate::connection::{Connection, ConnectionError};
+use crate::controller::materialize::leader_api::TransportError;
+use crate::controller::{self, Caches, Context, Resolver, Settings};
+use crate::election::{self, Candidate, Elector, Term, prompt_client};
+use crate::events::cause_chain;
+use crate::health::{self, Health};
+use crate::metrics::{ElectionMetrics, Metrics};
+use crate::pod;
+use crate::webhook::{CaBundle, Webhook, WebhookConfig, WebhookError};
+
+/// Name of the Lease that the leader holds.
+pub const LEASE: &str = "orchestratord";
+
+/// How long the caches may take to fill at start.
+const CACHES_BOUND: Duration = Duration::from_secs(60);
+
+/// Pause before a failed registration of a new CA is tried again.
+const REGISTRATION_PAUSE: Duration = Duration::from_secs(10);
+
+/// Why a process ends with a failure.
+#[derive(Debug, thiserror::Error)]
+pub enum OperatorError {
+    /// There is no usable cluster or namespace.
+    #[error(transparent)]
+    Connection(#[from] ConnectionError),
+    /// A metric is malformed.
+    #[error("cannot set up metrics: {0}")]
+    Metrics(#[from] prometheus::Error),
+    /// The metrics and health server cannot run.
+    #[error(transparent)]
+    Health(#[from] health::ServeError),
+    /// The webhook cannot run.
+    #[error(transparent)]
+    Webhook(#[from] WebhookError),
+    /// A server ended by itself.
+    #[error("the {0} ended by itself; see the log above")]
+    ServerEnded(&'static str),
+    /// No Kubernetes client can be made.
+    #[error("cannot make a Kubernetes client: {0}")]
+    Client(#[from] kube::Error),
+    /// The custom resource definitions cannot be registered.
+    #[error(transparent)]
+    Registration(#[from] registration::RegistrationError),
+    /// No client for environmentd can be made.
+    #[error("cannot make a client for environmentd: {0}")]
+    Environmentd(#[from] TransportError),
+    /// The caches do not fill.
+    #[error(transparent)]
+    Caches(#[from] controller::cache::NotReady),
+    /// The election cannot go on.
+    #[error(transparent)]
+    Election(#[from] election::Error),
+}
+
+/// Runs one replica until `stop` is cancelled, or something fails for good.
+///
+/// `resolver` says how environmentd is reached; `None` picks by where the process runs.
+///
+/// # Errors
+/// [`OperatorError`]; the process should end with a failure then.
+pub async fn run(
+    args: Args,
+    resolver: Option<Resolver>,
+    stop: CancellationToken,
+) -> Result<(), OperatorError> {
+    let connection = Connection::open(&args).await?;
+    let metrics = Metrics::new()?;
+    let health = Health::default();
+    health.set_ready("crd", Err("not registered yet".to_owned()));
+    let address = args.process.metrics_listen_address;
+    let health_server = health::serve(address, health.clone(), metrics.clone()).await?;
+    let webhook = start_webhook(&args, &metrics).await?;
+
+    let replica = Replica {
+        identity: identity(&args),
+        args: &args,
+        connection: &connection,
+        metrics: &metrics,
+        health: &health,
+        ca: webhook.as_ref().map(Webhook::ca),
+    };
+    let serving = async {
+        let ended = tokio::select! {
+            biased;
+            () = stop.cancelled() => return Ok(Ok(())),
+            _ = health_server => "metrics and health server",
+            () = ended(webhook.as_ref()) => "webhook",
+        };
+        stop.cancel();
+        Ok(Err(OperatorError::ServerEnded(ended)))
+    };
+    let reconciling = async {
+        let outcome = replica.campaign(resolver, &stop).await;
+        if let Err(OperatorError::Election(stuck @ election::Error::TasksStuck { .. })) = outcome {
+            // They may still write: no time for a polite end.
+            return Err(OperatorError::from(stuck));
+        }
+        stop.cancel();
+        Ok(outcome)
+    };
+    let stopping = async {
+        stop.cancelled().await;
+        health.set_ready("stopping", Err("this replica is shutting down".to_owned()));
+        if let Some(webhook) = &webhook {
+            let (linger, drain) = (args.webhook.webhook_linger, args.webhook.webhook_drain);
+            webhook.drain(linger, drain).await;
+        }
+        Ok(())
+    };
+    let (reconciled, served, ()) = tokio::try_join!(reconciling, serving, stopping)?;
+    reconciled.and(served)
+}
+
+/// Waits until the webhook ends, if there is one.
+async fn ended(webhook: Option<&Webhook>) {
+    match webhook {
+        Some(webhook) => webhook.ended().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn start_webhook(args: &Args, metrics: &Metrics) -> Result<Option<Webhook>, WebhookError> {
+    if !args.webhook.install_v1_crd {
+        return Ok(None);
+    }
+    let config = WebhookConfig {
+        address: args.webhook.webhook_listen_address,
+        ca: args.webhook.tls_ca.clone(),
+        cert: args.webhook.tls_cert.clone(),
+        key: args.webhook.tls_key.clone(),
+        reload_interval: args.webhook.webhook_cert_reload_interval,
+    };
+    Webhook::start(config, metrics.clone()).await.map(Some)
+}
+
+/// The name of this replica in the Lease.
+fn identity(args: &Args) -> String {
+    let given = args.election.leader_election_identity.clone();
+    given
+        .or_else(|| {
+            std::env::var("HOSTNAME")
+                .ok()
+                .filter(|name| !name.is_empty())
+        })
+        .unwrap_or_else(|| format!("orchestratord-{}", uuid::Uuid::new_v4()))
+}
+
+/// One replica, between its start and its stop.
+struct Replica<'a> {
+    identity: String,
+    args: &'a Args,
+    connection: &'a Connection,
+    metrics: &'a Metrics,
+    health: &'a Health,
+    ca: Option<watch::Receiver<CaBundle>>,
+}
+
+impl Replica<'_> {
+    /// Registers the custom resource definitions, warms the caches and campaigns for the Lease.
+    /// A stop is honoured at every point of it.
+    async fn campaign(
+        &self,
+        resolver: Option<Resolver>,
+        stop: &CancellationToken,
+    ) -> Result<(), OperatorError> {
+        let client = prompt_client(self.connection.config.clone())?;
+        let Some(registered) = stop.run_until_cancelled(self.register(&client)).await else {
+            return Ok(());
+        };
+        registered?;
+        self.health.set_ready("crd", Ok(()));
+        let caches = Caches::start(&client);
+        let Some(warm) = stop.run_until_cancelled(caches.ready(CACHES_BOUND)).await else {
+            return Ok(());
+        };
+        warm?;
+        let resolver = match resolver {
+            Some(given) => given,
+            None if self.connection.in_cluster => Resolver::service_dns()?,
+            None => Resolver::ApiServerProxy,
+        };
+        let elector = self.elector(&client)?;
+        let health = elector.health();
+        self.health.add_liveness("elector", move || {
+            health.check().map_err(|error| error.to_string())
+        });
+        tokio::select! {
+            ended = elector.run(stop.clone(), |term| self.lead(term, &caches, &resolver)) => Ok(ended?),
+            () = self.follow_certificate_authority(&client) => Ok(()),
+        }
+    }
+
+    /// Starts what only the leader runs.
+    fn lead(&self, term: &mut Term, caches: &Caches, resolver: &Resolver) {
+        let settings = Settings {
+            environment: Arc::new(self.args.environment.clone()),
+            logging: Arc::new(self.args.logging.clone()),
+            operator_namespace: self.connection.namespace.clone(),
+            identity: self.identity.clone(),
+            environmentd: resolver.clone(),
+        };
+        let context = Context::new(term, caches.clone(), settings, self.metrics.clone());
+        controller::spawn(term, &Arc::new(context));
+    }
+
+    fn elector(&self, client: &Client) -> Result<Elector, OperatorError> {
+        let (leading, follow) = watch::channel(false);
+        if self.connection.in_cluster
+            && let Ok(pod) = std::env::var("HOSTNAME")
+        {
+            let namespace = self.connection.namespace.clone();
+            tokio::spawn(pod::follow_leadership(
+                client.clone(),
+                namespace,
+                pod,
+                follow,
+            ));
+        }
+        let candidate = Candidate {
+            namespace: self.connection.lease_namespace.clone(),
+            lease: LEASE.to_owned(),
+            identity: self.identity.clone(),
+            timings: self.args.election.timings(),
+        };
+        let observer = Arc::new(ElectionMetrics::new(self.metrics.clone(), leading));
+        Ok(Elector::new(
+            self.connection.config.clone(),
+            candidate,
+            observer,
+        )?)
+    }
+
+    async fn register(&self, client: &Client) -> Result<(), OperatorError> {
+        let conversion = self
+            .ca
+            .as_ref()
+            .map(|ca| Conversion::new(self.conversion_client(), ca.borrow().clone()));
+        let columns = self.args.process.additional_crd_columns.as_ref();
+        let columns = columns
+            .map(|columns| columns.0.as_slice())
+            .unwrap_or_default();
+        let definitions = registration::crds(conversion.as_ref(), columns);
+        Ok(registration::register(client, &definitions).await?)
+    }
+
+    fn conversion_client(&self) -> ConversionClient {
+        let webhook = &self.args.webhook;
+        match &webhook.webhook_url {
+            Some(url) => ConversionClient::Url(url.clone()),
+            None => ConversionClient::Service {
+                name: webhook.webhook_service_name.clone().unwrap_or_default(),
+                namespace: webhook
+                    .webhook_service_namespace
+                    .clone()
+                    .unwrap_or_default(),
+                port: webhook.webhook_service_port,
+            },
+        }
+    }
+
+    /// Registers the definitions again whenever the webhook's CA changes, until it is done.
+    /// Never returns.
+    async fn follow_certificate_authority(&self, client: &Client) {
+        let Some(mut ca) = self.ca.clone() else {
+            return std::future::pending().await;
+        };
+        while ca.changed().await.is_ok() {
+            while let Err(error) = self.register(client).await {
+                tracing::error!("cannot register the new CA: {}", cause_chain(&error));
+                tokio::time::sleep(REGISTRATION_PAUSE).await;
+            }
+        }
+        std::future::pending().await
+    }
+}

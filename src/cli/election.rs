@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::parse::{duration, non_empty};
+use crate::election::Timings;
 
 /// The Lease.
 #[derive(Args, Clone, Debug)]
@@ -33,4 +34,18 @@ pub struct ElectionArgs {
     /// How long the leader's tasks may take to end before they are aborted
     #[arg(long, default_value = "1s", value_parser = duration)]
     pub leader_election_join_timeout: Duration,
+}
+
+impl ElectionArgs {
+    /// The bounds of the election, as given.
+    pub fn timings(&self) -> Timings {
+        Timings {
+            lease_duration: self.leader_election_lease_duration,
+            renew_deadline: self.leader_election_renew_deadline,
+            retry_period: self.leader_election_retry_period,
+            call_timeout: self.leader_election_call_timeout,
+            release_bound: self.leader_election_release_timeout,
+            join_bound: self.leader_election_join_timeout,
+        }
+    }
 }

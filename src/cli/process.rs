@@ -53,7 +53,7 @@ pub struct WebhookArgs {
     /// Port of that Service
     #[arg(long, default_value_t = 8001)]
     pub webhook_service_port: u16,
-    /// URL of the webhook for an operator outside the cluster, instead of a Service (ours)
+    /// URL of the webhook's /convert for an operator outside the cluster, instead of a Service (ours)
     #[arg(long, value_parser = non_empty)]
     pub webhook_url: Option<String>,
     /// CA that signed the webhook's certificate, as the API server must know it
@@ -65,7 +65,7 @@ pub struct WebhookArgs {
     /// Private key of the webhook
     #[arg(long, default_value = "/etc/tls/tls.key")]
     pub tls_key: PathBuf,
-    /// How often certificate, key and CA are read again
+    /// How often certificate, key and CA are read again; at least every 2s in any case
     #[arg(long, default_value = "1h", value_parser = duration)]
     pub webhook_cert_reload_interval: Duration,
     /// How long the webhook goes on accepting after SIGTERM, while endpoints catch up (ours)

@@ -57,7 +57,7 @@ fn a_missing_flag_is_named_in_one_line(#[case] arguments: &[&str], #[case] flag:
 #[case(&["--webhook-cert-reload-interval=5"], "--webhook-cert-reload-interval")]
 #[case(&["--metrics-listen-address=nowhere"], "--metrics-listen-address")]
 #[case(&["--startup-log-filter=a=b=c"], "--startup-log-filter")]
-#[case(&["--leader-election-lease-duration=2s"], "renew-deadline")]
+#[case(&["--leader-election-lease-duration=2s"], "renew deadline")]
 fn a_bad_value_names_its_flag(#[case] arguments: &[&str], #[case] told: &str) {
     let error = error_with(arguments);
     assert!(error.contains(told), "{error}");

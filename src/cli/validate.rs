@@ -15,6 +15,18 @@ impl Args {
     pub fn validate(&self) -> Result<(), UsageError> {
         self.validate_webhook()?;
         self.validate_node_upgrade()?;
+        let timings = self.election.timings();
+        timings.validate().map_err(|error| {
+            UsageError(format!(
+                "the --leader-election-* durations don't fit: {error}"
+            ))
+        })?;
+        if timings.stop_time() > STOP_BUDGET {
+            return usage(&format!(
+                "--leader-election-join-timeout (twice) and --leader-election-release-timeout together must stay within {}",
+                humantime::format_duration(STOP_BUDGET)
+            ));
+        }
         if self.environment.cloud_provider == CloudProvider::Aws
             && self.environment.aws.aws_account_id.is_none()
         {
