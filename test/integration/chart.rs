@@ -1,5 +1,4 @@
 //! The Helm chart, rendered by the real Helm.
-#![cfg(test)]
 
 mod arguments;
 

@@ -1,3 +1,8 @@
-//! Integration tests against a real API server.
+//! Integration tests: a real API server, the real Helm, the real binary.
+// Only then do the lints know that helpers of tests are tests too.
+#![cfg(test)]
 
 mod chart;
+mod conversion;
+mod process;
+mod rollout;

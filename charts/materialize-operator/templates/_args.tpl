@@ -35,8 +35,12 @@ with sorted keys, which also keeps large integers out of exponent form.
 {{- include "materialize-operator.mapFlags" (list (printf "%s-node-selector" $component) $values.nodeSelector) }}
 {{- include "materialize-operator.optionalFlag" (list (printf "%s-affinity" $component) $values.affinity) }}
 {{- include "materialize-operator.listFlags" (list (printf "%s-toleration" $component) $values.tolerations) }}
+{{- if has $component (list "environmentd" "clusterd") }}
 {{- include "materialize-operator.optionalFlag" (list (printf "%s-priority-class-name" $component) $values.priorityClassName) }}
+{{- end }}
+{{- if ne $component "clusterd" }}
 {{- include "materialize-operator.optionalFlag" (list (printf "%s-default-resources" $component) $values.defaultResources) }}
+{{- end }}
 {{- end }}
 
 {{- define "materialize-operator.awsFlags" -}}

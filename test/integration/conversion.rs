@@ -1,0 +1,356 @@
+//! Custom resource definitions and conversion, as a real API server takes them.
+
+use std::fs;
+use std::time::Duration;
+
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Client, CustomResourceExt};
+use mzcompose::control_plane::ControlPlane;
+use orchestratord::api::materialize::convert::Version;
+use orchestratord::api::materialize::rollout_hash::RolloutHash;
+use orchestratord::api::materialize::{v1, v1alpha1};
+use orchestratord::api::registration::{
+    Conversion, ConversionClient, RegistrationError, crds, register,
+};
+use orchestratord::metrics::Metrics;
+use orchestratord::webhook::{Webhook, WebhookConfig};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::time::{Instant, sleep};
+
+const NAMESPACE: &str = "default";
+const LIMIT: Duration = Duration::from_secs(60);
+const REQUEST: &str = "5b0f3c2e-6f0a-4d0e-9a55-0f1f6a0d9a11";
+
+/// A control plane with the definitions registered and the webhook served.
+struct Fixture {
+    _control_plane: ControlPlane,
+    client: Client,
+    webhook: Webhook,
+    _certificate: TempDir,
+}
+
+impl Fixture {
+    async fn start() -> Self {
+        let control_plane = ControlPlane::private().await.unwrap();
+        let client = control_plane.access().client().await.unwrap();
+        let certificate = certificate();
+        let webhook = serve(&certificate).await;
+        let fixture = Self {
+            _control_plane: control_plane,
+            client,
+            webhook,
+            _certificate: certificate,
+        };
+        fixture.register(true).await.unwrap();
+        fixture.until_served(Version::V1).await;
+        fixture
+    }
+
+    async fn register(&self, v1: bool) -> Result<(), RegistrationError> {
+        let url = format!("https://{}/convert", self.webhook.local_addr());
+        let ca = self.webhook.ca().borrow().clone();
+        let conversion = v1.then(|| Conversion::new(ConversionClient::Url(url), ca));
+        register(&self.client, &crds(conversion.as_ref(), &[])).await
+    }
+
+    /// Established does not mean that every path of the API server serves the version already.
+    async fn until_served(&self, version: Version) {
+        let deadline = Instant::now() + LIMIT;
+        while let Err(error) = self.api(version).list(&Default::default()).await {
+            assert!(
+                Instant::now() < deadline,
+                "{version} is not served: {error}"
+            );
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    fn api(&self, version: Version) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), NAMESPACE, &resource(version))
+    }
+
+    async fn get(&self, version: Version, name: &str) -> Value {
+        serde_json::to_value(self.api(version).get(name).await.unwrap()).unwrap()
+    }
+
+    async fn request(&self, name: &str) -> Value {
+        self.get(Version::V1alpha1, name).await["spec"]["requestRollout"].clone()
+    }
+
+    async fn create(&self, version: Version, name: &str, spec: Value) {
+        let object = DynamicObject::new(name, &resource(version)).data(json!({"spec": spec}));
+        let api = self.api(version);
+        api.create(&PostParams::default(), &object).await.unwrap();
+    }
+
+    async fn apply(
+        &self,
+        version: Version,
+        name: &str,
+        manager: &str,
+        force: bool,
+        spec: Value,
+    ) -> kube::Result<Value> {
+        let object = DynamicObject::new(name, &resource(version)).data(json!({"spec": spec}));
+        let mut params = PatchParams::apply(manager);
+        params.force = force;
+        let applied = self
+            .api(version)
+            .patch(name, &params, &Patch::Apply(&object))
+            .await?;
+        Ok(serde_json::to_value(applied).unwrap())
+    }
+
+    /// Marks the only rollout as completed, as the controller does.
+    async fn settle(&self, name: &str) {
+        let request = self.request(name).await;
+        let status = json!({"status": {
+            "resourceId": "abcdefghij",
+            "activeGeneration": 1,
+            "lastCompletedRolloutRequest": request,
+            "resourcesHash": "r",
+            "conditions": [],
+        }});
+        let api = self.api(Version::V1alpha1);
+        api.patch_status(name, &PatchParams::default(), &Patch::Merge(&status))
+            .await
+            .unwrap();
+    }
+}
+
+fn resource(version: Version) -> ApiResource {
+    let kind = GroupVersionKind::gvk("materialize.cloud", version.name(), "Materialize");
+    ApiResource::from_gvk_with_plural(&kind, "materializes")
+}
+
+fn certificate() -> TempDir {
+    let mut params = CertificateParams::new([]).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let leaf = CertificateParams::new(["127.0.0.1".to_owned()])
+        .unwrap()
+        .signed_by(&key, &ca)
+        .unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("ca.crt"), ca.pem()).unwrap();
+    fs::write(dir.path().join("tls.crt"), leaf.pem()).unwrap();
+    fs::write(dir.path().join("tls.key"), key.serialize_pem()).unwrap();
+    dir
+}
+
+async fn serve(certificate: &TempDir) -> Webhook {
+    let config = WebhookConfig {
+        address: "127.0.0.1:0".parse().unwrap(),
+        cert: certificate.path().join("tls.crt"),
+        key: certificate.path().join("tls.key"),
+        ca: certificate.path().join("ca.crt"),
+        reload_interval: Duration::from_secs(2),
+    };
+    Webhook::start(config, Metrics::new().unwrap())
+        .await
+        .unwrap()
+}
+
+fn spec() -> Value {
+    json!({"environmentdImageRef": "materialize/environmentd:v26.40.0", "backendSecretName": "mz-backend"})
+}
+
+fn spec_with(members: Value) -> Value {
+    let mut spec = spec();
+    let members: serde_json::Map<String, Value> = serde_json::from_value(members).unwrap();
+    spec.as_object_mut().unwrap().extend(members);
+    spec
+}
+
+fn hash(object: &Value) -> RolloutHash {
+    let spec: v1::MaterializeSpec = serde_json::from_value(object["spec"].clone()).unwrap();
+    RolloutHash::of(&spec, None)
+}
+
+#[tokio::test]
+async fn what_is_written_at_one_version_is_read_at_the_other() {
+    let fixture = Fixture::start().await;
+    let stored = json!({"requestRollout": REQUEST, "environmentdIamRoleArn": "arn", "podLabels": {"team": "data"}});
+    fixture
+        .create(Version::V1alpha1, "old", spec_with(stored))
+        .await;
+    let read = fixture.get(Version::V1, "old").await;
+    assert_eq!(read["apiVersion"], "materialize.cloud/v1");
+    assert_eq!(read["spec"].get("requestRollout"), None);
+    assert_eq!(read["spec"]["podLabels"], json!({"team": "data"}));
+    assert_eq!(
+        read["spec"]["serviceAccountAnnotations"],
+        json!({"eks.amazonaws.com/role-arn": "arn"})
+    );
+    assert_eq!(fixture.request("old").await, REQUEST);
+
+    let nulls = json!({"forcePromote": null, "internalCertificateSpec": {"duration": null}, "enableRbac": null});
+    fixture.create(Version::V1, "new", spec_with(nulls)).await;
+    let read = fixture.get(Version::V1, "new").await;
+    assert_eq!(
+        fixture.request("new").await,
+        hash(&read).request_id().to_string()
+    );
+    let typed: Api<v1alpha1::Materialize> = Api::namespaced(fixture.client.clone(), NAMESPACE);
+    assert_eq!(typed.get("new").await.unwrap().spec.force_promote, "");
+}
+
+#[tokio::test]
+async fn an_unchanged_write_at_v1_changes_no_request() {
+    let fixture = Fixture::start().await;
+    fixture
+        .apply(Version::V1, "demo", "gitops", false, spec())
+        .await
+        .unwrap();
+    fixture.settle("demo").await;
+    let request = fixture.request("demo").await;
+    fixture
+        .apply(Version::V1, "demo", "gitops", false, spec())
+        .await
+        .unwrap();
+    let after = fixture.get(Version::V1alpha1, "demo").await;
+    assert_eq!(after["spec"]["requestRollout"], request);
+    assert_eq!(after["status"]["lastCompletedRolloutRequest"], request);
+    let read = fixture.get(Version::V1, "demo").await;
+    assert_eq!(
+        read["status"]["lastCompletedRolloutHash"],
+        hash(&read).as_str()
+    );
+    assert_eq!(read["status"]["requestedRolloutHash"], hash(&read).as_str());
+
+    let env = json!({"environmentdExtraEnv": [{"name": "A", "value": "1"}]});
+    fixture
+        .apply(Version::V1, "demo", "gitops", false, spec_with(env))
+        .await
+        .unwrap();
+    let after = fixture.get(Version::V1alpha1, "demo").await;
+    assert_ne!(after["spec"]["requestRollout"], request);
+    assert_eq!(after["status"]["lastCompletedRolloutRequest"], request);
+}
+
+/// A settled object stays settled under its first write at v1, which gives it a derived request.
+#[tokio::test]
+async fn adopting_v1_keeps_a_settled_object_settled() {
+    let fixture = Fixture::start().await;
+    fixture
+        .create(
+            Version::V1alpha1,
+            "demo",
+            spec_with(json!({"requestRollout": REQUEST})),
+        )
+        .await;
+    fixture.settle("demo").await;
+    fixture
+        .apply(Version::V1, "demo", "gitops", true, spec())
+        .await
+        .unwrap();
+    let after = fixture.get(Version::V1alpha1, "demo").await;
+    assert_eq!(
+        after["spec"]["requestRollout"],
+        after["status"]["lastCompletedRolloutRequest"]
+    );
+}
+
+/// `server-side-apply` of the end-to-end suite, as far as it needs no controller.
+#[tokio::test]
+async fn fragments_of_field_managers_are_applied() {
+    let fixture = Fixture::start().await;
+    let v1 = Version::V1;
+    fixture
+        .create(
+            Version::V1alpha1,
+            "demo",
+            spec_with(json!({"requestRollout": REQUEST})),
+        )
+        .await;
+    fixture
+        .apply(v1, "demo", "full", true, spec())
+        .await
+        .unwrap();
+    let request = fixture.request("demo").await;
+    let image = json!({"environmentdImageRef": "materialize/environmentd:v26.40.0"});
+    fixture
+        .apply(v1, "demo", "image", false, image)
+        .await
+        .unwrap();
+    assert_eq!(fixture.request("demo").await, request);
+    for force in [true, false] {
+        let applied = fixture
+            .apply(
+                v1,
+                "demo",
+                "replicas",
+                force,
+                json!({"balancerdReplicas": 2}),
+            )
+            .await
+            .unwrap();
+        let owned: Vec<_> = applied["metadata"]["managedFields"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|entry| entry["manager"] == "replicas")
+            .collect();
+        assert_eq!(owned.len(), 1);
+        assert_eq!(
+            owned[0]["fieldsV1"],
+            json!({"f:spec": {"f:balancerdReplicas": {}}})
+        );
+        assert_eq!(fixture.request("demo").await, request);
+    }
+    fixture
+        .apply(
+            Version::V1alpha1,
+            "demo",
+            "stored",
+            false,
+            json!({"consoleReplicas": 1}),
+        )
+        .await
+        .unwrap();
+    let read = fixture.get(v1, "demo").await;
+    assert_eq!(read["spec"]["balancerdReplicas"], 2);
+    assert_eq!(read["spec"]["consoleReplicas"], 1);
+}
+
+#[tokio::test]
+async fn v1_goes_and_comes_back() {
+    let fixture = Fixture::start().await;
+    fixture.create(Version::V1, "demo", spec()).await;
+    let request = fixture.request("demo").await;
+    fixture.register(false).await.unwrap();
+    assert_eq!(fixture.request("demo").await, request);
+    fixture.register(true).await.unwrap();
+    fixture.until_served(Version::V1).await;
+    assert_eq!(
+        fixture.get(Version::V1, "demo").await["spec"]["backendSecretName"],
+        "mz-backend"
+    );
+}
+
+#[tokio::test]
+async fn an_unknown_stored_version_is_refused_with_the_way_out() {
+    use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+    let control_plane = ControlPlane::private().await.unwrap();
+    let client = control_plane.access().client().await.unwrap();
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    api.create(&PostParams::default(), &v1::Materialize::crd())
+        .await
+        .unwrap();
+    let deadline = Instant::now() + LIMIT;
+    let error = loop {
+        match register(&client, &crds(None, &[])).await {
+            Err(error @ RegistrationError::StoredVersions { .. }) => break error.to_string(),
+            outcome => assert!(Instant::now() < deadline, "{outcome:?}"),
+        }
+    };
+    assert!(
+        error.contains("materializes.materialize.cloud") && error.contains("storedVersions"),
+        "{error}"
+    );
+    control_plane.stop().await.unwrap();
+}
