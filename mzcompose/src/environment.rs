@@ -68,6 +68,23 @@ impl Version {
     }
 }
 
+/// Applies the namespace, the backend Secret and the Materialize, and again for as long as the conversion
+/// webhook does not answer: the operator may have been installed a moment ago.
+pub async fn apply_first(client: &Client, version: Version) -> Result<()> {
+    let apply = async {
+        while let Err(error) = apply(client, version, None).await {
+            if !is_of_the_webhook(&format!("{error:#}")) {
+                return Err(error);
+            }
+            tokio::time::sleep(APPLY_INTERVAL).await;
+        }
+        Ok(())
+    };
+    tokio::time::timeout(APPLY_LIMIT, apply)
+        .await
+        .context("the conversion webhook did not answer for as long as apply may be repeated")?
+}
+
 /// Applies the namespace, the backend Secret and the Materialize; `extra` is a variable for environmentd's environment.
 pub async fn apply(client: &Client, version: Version, extra: Option<(&str, &str)>) -> Result<()> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": ENVIRONMENT_NAMESPACE}});
@@ -89,23 +106,11 @@ pub async fn apply(client: &Client, version: Version, extra: Option<(&str, &str)
         .await
         .context("applying Secret materialize-backend")?;
     let manifest = version.manifest(extra)?;
-    let apply = async {
-        loop {
-            match materializes(client, version.name())
-                .patch(ENVIRONMENT, &parameters, &Patch::Apply(&manifest))
-                .await
-            {
-                Ok(_) => return Ok(()),
-                Err(error) if is_of_the_webhook(&error.to_string()) => {
-                    tokio::time::sleep(APPLY_INTERVAL).await
-                }
-                Err(error) => return Err(error).context("applying the Materialize"),
-            }
-        }
-    };
-    tokio::time::timeout(APPLY_LIMIT, apply)
+    materializes(client, version.name())
+        .patch(ENVIRONMENT, &parameters, &Patch::Apply(&manifest))
         .await
-        .context("the conversion webhook did not answer for as long as apply may be repeated")?
+        .context("applying the Materialize")?;
+    Ok(())
 }
 
 fn is_of_the_webhook(message: &str) -> bool {

@@ -53,7 +53,7 @@ async fn install_and_apply(ready: &Ready, progress: &Progress) -> Result<()> {
     }
     let client = &ready.installation.client;
     let step = progress.step("apply environment");
-    environment::apply(client, Version::V1Alpha1, None).await?;
+    environment::apply_first(client, Version::V1Alpha1).await?;
     environment::request_rollout(client).await?;
     step.done();
     let step = progress.step("wait for the environment");

@@ -219,6 +219,15 @@ impl Wake {
             spread: Duration::ZERO,
         }
     }
+
+    /// This, but with no part of its spread later than `limit`.
+    fn not_after(self, limit: Moment) -> Self {
+        let at = self.at.min(limit);
+        Self {
+            at,
+            spread: self.spread.min(limit.since(at)),
+        }
+    }
 }
 
 /// The one call whose answer is awaited.

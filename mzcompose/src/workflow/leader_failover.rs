@@ -234,7 +234,7 @@ impl Scenario<'_> {
         }
         self.installation.uninstall().await?;
         self.installation.ensure(self.digest).await?;
-        environment::apply(self.client, Version::V1, None).await?;
+        environment::apply_first(self.client, Version::V1).await?;
         environment::completed(self.client).await.map(drop)
     }
 

@@ -34,9 +34,8 @@ impl Leading {
     }
 
     pub(super) fn wake(&self, state: &State) -> Wake {
-        let deadline = Wake::exactly(self.until);
         if state.outstanding.is_some() {
-            return deadline;
+            return Wake::exactly(self.until);
         }
         let next = match self.read_at {
             Some(at) => Wake {
@@ -45,7 +44,7 @@ impl Leading {
             },
             None => Wake::exactly(self.renew_at.max(state.not_before)),
         };
-        next.min(deadline)
+        next.not_after(self.until)
     }
 }
 

@@ -331,6 +331,25 @@ fn an_outage_is_retried_several_times_before_the_deadline() {
 }
 
 #[test]
+fn no_wake_up_of_a_leader_is_spread_past_its_deadline() {
+    for twentieths in 0..=20 {
+        let mut replica = Replica::leading();
+        let mut wake = replica.0.wake().unwrap();
+        while wake.at < at(10.0) {
+            let latest = wake.at.plus(wake.spread);
+            assert!(latest <= at(10.0), "{wake:?}");
+            let now = wake.at.plus(wake.spread * twentieths / 20);
+            let now = now.since_epoch().as_secs_f64();
+            let mut calls = replica.calls(now, Event::Wake);
+            while !calls.is_empty() {
+                calls = replica.calls(now, Event::Answer(Answer::Failed));
+            }
+            wake = replica.0.wake().unwrap();
+        }
+    }
+}
+
+#[test]
 fn a_hanging_server_gets_three_tries_before_the_deadline() {
     let mut replica = Replica::leading();
     assert_eq!(replica.calls(2.0, Event::Wake), [renewal(2)]);
