@@ -65,6 +65,7 @@ pub struct Webhook {
     local_addr: SocketAddr,
     ca: watch::Receiver<CaBundle>,
     handle: Handle<SocketAddr>,
+    leaving: CancellationToken,
     ended: CancellationToken,
     server: JoinHandle<()>,
     certificate: JoinHandle<()>,
@@ -88,16 +89,19 @@ impl Webhook {
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let local_addr = listener.local_addr().map_err(failed)?;
         let handle = Handle::new();
+        let leaving = CancellationToken::new();
+        let router = server::router(metrics.clone(), leaving.clone());
         let server = Server::<SocketAddr>::from_listener(listener)
             .acceptor(RustlsAcceptor::new(certificate.tls()))
             .handle(handle.clone())
-            .serve(server::router(metrics.clone()).into_make_service());
+            .serve(router.into_make_service());
         let ended = CancellationToken::new();
         let ending = ended.clone().drop_guard();
         Ok(Self {
             local_addr,
             ca: certificate.ca(),
             handle,
+            leaving,
             ended,
             server: tokio::spawn(async move {
                 let _ending = ending;
@@ -126,10 +130,12 @@ impl Webhook {
         self.ca.clone()
     }
 
-    /// Goes on accepting for `linger`, while others learn that this replica is going; then
+    /// Goes on accepting for `linger`, while others learn that this replica is going, and asks
+    /// clients to give up each connection that they use; then
     /// accepts no more, tells clients to close their connections, and waits for requests in
     /// flight for at most `drain`.
     pub async fn drain(&self, linger: Duration, drain: Duration) {
+        self.leaving.cancel();
         sleep(linger).await;
         self.handle.graceful_shutdown(Some(drain));
         let limit = drain.saturating_add(CLOSE_LIMIT);

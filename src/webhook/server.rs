@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, Version, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -14,6 +14,7 @@ use prometheus::IntGauge;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use super::review::{Review, review};
 use crate::metrics::Metrics;
@@ -31,7 +32,7 @@ struct Server {
     permits: Arc<Semaphore>,
 }
 
-pub(super) fn router(metrics: Metrics) -> Router {
+pub(super) fn router(metrics: Metrics, leaving: CancellationToken) -> Router {
     let server = Server {
         metrics,
         permits: Arc::new(Semaphore::new(REVIEWS)),
@@ -41,7 +42,24 @@ pub(super) fn router(metrics: Metrics) -> Router {
         .layer(DefaultBodyLimit::max(BODY_LIMIT))
         .layer(from_fn_with_state(server.clone(), bounded))
         .route("/healthz", get(StatusCode::OK))
+        .layer(from_fn_with_state(leaving, say_goodbye))
         .with_state(server)
+}
+
+/// Once this replica is leaving, each answer tells an HTTP/1.1 client to use its connection no
+/// more. Closing a connection that is still in use would race with the next request on it.
+async fn say_goodbye(
+    State(leaving): State<CancellationToken>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let is_http1 = request.version() <= Version::HTTP_11;
+    let mut response = next.run(request).await;
+    if is_http1 && leaving.is_cancelled() {
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(header::CONNECTION, close);
+    }
+    response
 }
 
 /// Bounds number and time of the requests whose bodies are in memory.

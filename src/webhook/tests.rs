@@ -358,6 +358,38 @@ async fn lingering_goes_on_accepting() {
     drained.abort();
 }
 
+/// A connection that is closed while it is in use breaks the request that is just being sent.
+#[tokio::test]
+async fn lingering_gives_up_a_connection_with_its_next_answer() {
+    let fixture = Fixture::start().await;
+    let address = fixture.webhook.local_addr();
+    let mut stream = tls(address, &fixture.ca).await;
+    let request = b"GET /healthz HTTP/1.1\r\nhost: webhook\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    let mut answer = [0; 1024];
+    let length = stream.read(&mut answer).await.unwrap();
+    let before = String::from_utf8_lossy(&answer[..length]).to_lowercase();
+    assert!(before.starts_with("http/1.1 200"), "{before}");
+    assert!(!before.contains("connection: close"), "{before}");
+
+    let drained = drained(fixture.webhook, LIMIT);
+    tokio::task::yield_now().await;
+    stream.write_all(request).await.unwrap();
+    let mut after = String::new();
+    timeout(LIMIT, stream.read_to_string(&mut after))
+        .await
+        .expect("the server closes the connection")
+        .unwrap();
+    let after = after.to_lowercase();
+    assert!(after.starts_with("http/1.1 200"), "{after}");
+    assert!(after.contains("connection: close"), "{after}");
+    assert!(
+        TcpStream::connect(address).await.is_ok(),
+        "it accepts still"
+    );
+    drained.abort();
+}
+
 #[tokio::test]
 async fn drain_is_bounded() {
     let fixture = Fixture::start().await;
