@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, LogParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -138,26 +138,23 @@ pub fn leases(client: &Client) -> Api<Lease> {
 
 /// Who holds the Lease, if anyone does.
 pub async fn lease_holder(client: &Client) -> Result<Option<String>> {
-    let lease = leases(client)
-        .get(LEASE)
-        .await
-        .context("reading the Lease")?;
-    Ok(lease
-        .spec
+    let spec = lease_spec(client).await?;
+    Ok(spec
         .and_then(|spec| spec.holder_identity)
         .filter(|holder| !holder.is_empty()))
 }
 
 /// How often the Lease has changed hands.
 pub async fn lease_transitions(client: &Client) -> Result<i32> {
-    let lease = leases(client)
-        .get(LEASE)
-        .await
-        .context("reading the Lease")?;
-    Ok(lease
-        .spec
+    let spec = lease_spec(client).await?;
+    Ok(spec
         .and_then(|spec| spec.lease_transitions)
         .unwrap_or_default())
+}
+
+async fn lease_spec(client: &Client) -> Result<Option<LeaseSpec>> {
+    let lease = leases(client).get(LEASE).await;
+    Ok(lease.context("reading the Lease")?.spec)
 }
 
 /// The metrics page of one of the operator's pods, read through the API server.
