@@ -58,8 +58,8 @@ async fn foreign(kubeconfig: &Path, progress: &Progress) -> Result<Ready> {
     prerequisites::ensure(prerequisites::BUILD, progress).await?;
     prerequisites::ensure(prerequisites::IMAGES, progress).await?;
     step.done();
-    let tools = Tools::ensure(&[Module::Helm], progress).await?;
-    let (_, archives) = build_images(progress).await?;
+    let (tools, binaries) = build(&[Module::Helm], progress).await?;
+    let archives = build_images(&binaries, progress).await?;
     progress.note("The cluster's nodes must have these images, or get them before the pods start:");
     for archive in archives.paths() {
         progress.note(&format!("  {}", archive.display()));
@@ -85,8 +85,8 @@ async fn own(instance: &Instance, progress: &Progress) -> Result<Ready> {
     prerequisites::ensure_disk_space(instance.dir())?;
     prerequisites::ensure_disk_space(&state::cache()?)?;
     step.done();
-    let tools = Tools::ensure(&Module::ALL, progress).await?;
-    let (binaries, archives) = build_images(progress).await?;
+    let (tools, binaries) = build(&Module::ALL, progress).await?;
+    let archives = build_images(&binaries, progress).await?;
     let system = images::system(&binaries, &tools.coredns()?, &state::cache()?).await?;
     let cluster = Cluster::up(instance, &tools, &[system.path], progress).await?;
     let step = progress.step("load images");
@@ -103,16 +103,24 @@ async fn own(instance: &Instance, progress: &Progress) -> Result<Ready> {
     })
 }
 
-async fn build_images(progress: &Progress) -> Result<(Binaries, Archives)> {
+/// The tools beside the binaries: each has long stretches that keep one processor busy at most.
+async fn build(modules: &[Module], progress: &Progress) -> Result<(Tools, Binaries)> {
+    let binaries = async {
+        let step = progress.step("build operator and stand-ins");
+        let binaries = Binaries::compile().await?;
+        step.done();
+        Ok(binaries)
+    };
+    tokio::try_join!(Tools::ensure(modules, progress), binaries)
+}
+
+async fn build_images(binaries: &Binaries, progress: &Progress) -> Result<Archives> {
     let step = progress.step("build images");
-    step.at("cargo");
-    let binaries = Binaries::compile().await?;
-    step.at("buildah");
-    let archives = images::workload(&binaries, &state::cache()?).await?;
+    let archives = images::workload(binaries, &state::cache()?).await?;
     ensure!(
         archives.paths().iter().all(|path| path.exists()),
         "an image archive has vanished from the cache"
     );
     step.done();
-    Ok((binaries, archives))
+    Ok(archives)
 }
