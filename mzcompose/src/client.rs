@@ -18,7 +18,7 @@ pub(crate) async fn wait_api_server(
     limit: Duration,
     needs: &[&Process],
 ) -> Result<()> {
-    let client = client(kubeconfig).await?;
+    let client = connect(kubeconfig).await?;
     wait_until("the API server to be ready", limit, needs, async || {
         let request = http::Request::get("/readyz").body(vec![])?;
         Ok(answered(client.request_text(request)).await.is_some())
@@ -32,7 +32,7 @@ pub(crate) async fn answered<T>(request: impl Future<Output = kube::Result<T>>) 
 }
 
 /// A client for a kubeconfig file.
-pub(crate) async fn client(kubeconfig: &Path) -> Result<Client> {
+pub async fn connect(kubeconfig: &Path) -> Result<Client> {
     let read = Kubeconfig::read_from(kubeconfig)
         .with_context(|| format!("cannot read {}", kubeconfig.display()))?;
     let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())

@@ -60,7 +60,7 @@ impl Cluster {
         let _lock = lock(instance).await?;
         let fresh = !instance.dir().exists();
         if fresh {
-            prerequisites::ensure_disk_space(instance.dir())?;
+            prerequisites::ensure_disk_space(instance.dir(), state::STATE)?;
         }
         network::ensure_subnet_free(instance).await?;
         let step = progress.step(format!("start cluster {}", instance.name()));

@@ -15,7 +15,7 @@ use rustix::process::Signal;
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::client::{answered, client, server_of, wait_api_server};
+use crate::client::{answered, connect, server_of, wait_api_server};
 use crate::components::{self, flag};
 use crate::pki::{Pki, Subject, write_private};
 use crate::process::{Identity, Process, kill_all, wait_until};
@@ -45,7 +45,7 @@ impl Access {
 
     /// A client with the administrator's rights.
     pub async fn client(&self) -> Result<Client> {
-        client(&self.kubeconfig()).await
+        connect(&self.kubeconfig()).await
     }
 
     /// Writes a kubeconfig for a user who has no rights but those bound to this name or group.

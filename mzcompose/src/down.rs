@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
+use mzcompose::client::connect;
 use mzcompose::cluster::Cluster;
 use mzcompose::progress::Progress;
 use mzcompose::tools::{Module, Tools};
@@ -10,7 +11,6 @@ use mzcompose::tools::{Module, Tools};
 use crate::cli::Target;
 use crate::environment;
 use crate::install::Installation;
-use crate::kubernetes::connect;
 
 /// Removes everything of a cluster, also what a crash left; from a foreign cluster only what `up` installed there.
 pub async fn down(target: &Target, progress: &Progress) -> Result<()> {

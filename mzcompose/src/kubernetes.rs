@@ -1,7 +1,6 @@
 //! The few questions that the runner asks an API server.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
@@ -9,8 +8,7 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, LogParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config, ResourceExt};
+use kube::{Client, ResourceExt};
 use tokio::time::Instant;
 
 /// Where the operator is installed.
@@ -31,16 +29,6 @@ const IMAGE_TROUBLES: [&str; 3] = ["ErrImageNeverPull", "ImagePullBackOff", "Inv
 const LOG_LINES: i64 = 200;
 const REVISION: &str = "deployment.kubernetes.io/revision";
 const POD_TEMPLATE_HASH: &str = "pod-template-hash";
-
-/// A client for the cluster that `kubeconfig` names.
-pub async fn connect(kubeconfig: &Path) -> Result<Client> {
-    let read = Kubeconfig::read_from(kubeconfig)
-        .with_context(|| format!("reading kubeconfig {}", kubeconfig.display()))?;
-    let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
-        .await
-        .with_context(|| format!("using kubeconfig {}", kubeconfig.display()))?;
-    Client::try_from(config).with_context(|| format!("using kubeconfig {}", kubeconfig.display()))
-}
 
 /// The environments' `Materialize` objects, read and written at `version`.
 pub fn materializes(client: &Client, version: &str) -> Api<DynamicObject> {

@@ -1,6 +1,6 @@
 //! Runs a real Kubernetes cluster, the operator on it, and the project's tests.
 
-mod client;
+pub mod client;
 pub mod cluster;
 pub mod command;
 mod components;

@@ -79,8 +79,8 @@ pub async fn ensure(requirements: &[Requirement], progress: &Progress) -> Result
     }
 }
 
-/// Fails unless the file system that holds (or will hold) `path` has 2 GiB free.
-pub fn ensure_disk_space(path: &Path) -> Result<()> {
+/// Fails unless the file system that holds (or will hold) `path` has 2 GiB free; `variable` moves `path` elsewhere.
+pub fn ensure_disk_space(path: &Path, variable: &str) -> Result<()> {
     let existing = path
         .ancestors()
         .find(|ancestor| ancestor.exists())
@@ -88,13 +88,13 @@ pub fn ensure_disk_space(path: &Path) -> Result<()> {
     let stat = rustix::fs::statvfs(existing)
         .with_context(|| format!("cannot examine {}", existing.display()))?;
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-    check_free(path, free)
+    check_free(path, variable, free)
 }
 
-fn check_free(path: &Path, free: u64) -> Result<()> {
+fn check_free(path: &Path, variable: &str, free: u64) -> Result<()> {
     if free < FREE_BYTES_MINIMUM {
         bail!(
-            "only {} MiB of disk are free for {}, {} MiB are needed: free some, or point MZCOMPOSE_STATE at another disk",
+            "only {} MiB of disk are free for {}, {} MiB are needed: free some, or point {variable} at another disk",
             free >> 20,
             path.display(),
             FREE_BYTES_MINIMUM >> 20
@@ -269,12 +269,12 @@ mod tests {
 
     #[test]
     fn a_full_disk_is_refused() {
-        check_free(Path::new("/s"), FREE_BYTES_MINIMUM).unwrap();
-        let error = check_free(Path::new("/s"), FREE_BYTES_MINIMUM - 1)
+        check_free(Path::new("/s"), "A_STATE", FREE_BYTES_MINIMUM).unwrap();
+        let error = check_free(Path::new("/s"), "A_STATE", FREE_BYTES_MINIMUM - 1)
             .unwrap_err()
             .to_string();
         assert!(
-            error.contains("only 2047 MiB") && error.contains("MZCOMPOSE_STATE"),
+            error.contains("only 2047 MiB") && error.contains("A_STATE"),
             "{error}"
         );
     }

@@ -7,7 +7,7 @@ use indicatif::{HumanDuration, MultiProgress, ProgressBar, ProgressStyle};
 
 const TICK: Duration = Duration::from_millis(100);
 
-/// Where steps are shown: spinners on a terminal, plain lines elsewhere, or nowhere.
+/// Where steps are shown: spinners on a terminal, plain lines elsewhere.
 #[derive(Clone)]
 pub struct Progress(Sink);
 
@@ -15,7 +15,6 @@ pub struct Progress(Sink);
 enum Sink {
     Terminal(MultiProgress),
     Lines,
-    Hidden,
 }
 
 impl Progress {
@@ -28,11 +27,6 @@ impl Progress {
         }
     }
 
-    /// Shows nothing: for tests and machine-readable output.
-    pub fn hidden() -> Self {
-        Self(Sink::Hidden)
-    }
-
     /// Begins a step; it counts as failed unless [`Step::done`] is called.
     pub fn step(&self, name: impl Into<String>) -> Step {
         let name = name.into();
@@ -43,7 +37,7 @@ impl Progress {
                 bar.enable_steady_tick(TICK);
                 Some(bar)
             }
-            Sink::Lines | Sink::Hidden => None,
+            Sink::Lines => None,
         };
         Step {
             sink: self.0.clone(),
@@ -72,7 +66,6 @@ impl Sink {
             // A failure to write to the terminal must not fail the work that is being shown.
             Self::Terminal(multi) => multi.println(line).unwrap_or_default(),
             Self::Lines => eprintln!("{line}"),
-            Self::Hidden => {}
         }
     }
 }

@@ -5,6 +5,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
+/// The environment variable that says where the state of instances is kept.
+pub const STATE: &str = "MZCOMPOSE_STATE";
+/// The environment variable that says where tools and images are kept.
+pub const CACHE: &str = "MZCOMPOSE_CACHE";
+
 /// Longest name of a network interface that Linux takes (`IFNAMSIZ` less its end mark).
 #[cfg(test)]
 const INTERFACE_NAME_MAX: usize = 15;
@@ -164,7 +169,7 @@ impl Machine {
 
 /// `$MZCOMPOSE_STATE`, else `$XDG_STATE_HOME/mzcompose`, else `~/.local/state/mzcompose`.
 pub fn root() -> Result<PathBuf> {
-    let root = directory("MZCOMPOSE_STATE", "XDG_STATE_HOME", ".local/state")?;
+    let root = directory(STATE, "XDG_STATE_HOME", ".local/state")?;
     if let Some(covered) = COVERED.iter().find(|covered| root.starts_with(covered)) {
         bail!(
             "state directory {} must not lie under {covered}: set MZCOMPOSE_STATE",
@@ -176,7 +181,7 @@ pub fn root() -> Result<PathBuf> {
 
 /// `$MZCOMPOSE_CACHE`, else `$XDG_CACHE_HOME/mzcompose`, else `~/.cache/mzcompose`.
 pub fn cache() -> Result<PathBuf> {
-    directory("MZCOMPOSE_CACHE", "XDG_CACHE_HOME", ".cache")
+    directory(CACHE, "XDG_CACHE_HOME", ".cache")
 }
 
 fn directory(own: &str, xdg: &str, under_home: &str) -> Result<PathBuf> {

@@ -4,12 +4,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use mzcompose::client::connect;
 use mzcompose::cluster;
 use serde::Serialize;
 
 use crate::cli::Name;
 use crate::environment;
-use crate::kubernetes::{connect, lease_holder, ready_operator_pods};
+use crate::kubernetes::{lease_holder, ready_operator_pods};
 
 /// A cluster that is half up may never answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use mzcompose::client::connect;
 use mzcompose::cluster::Cluster;
 use mzcompose::prerequisites;
 use mzcompose::progress::Progress;
@@ -14,7 +15,6 @@ use crate::cli::Target;
 use crate::images::{self, Archives, Binaries};
 use crate::install::Installation;
 use crate::interrupt;
-use crate::kubernetes::connect;
 
 /// How long a started cluster may take until its DNS answers.
 const READY_LIMIT: Duration = Duration::from_secs(120);
@@ -82,8 +82,8 @@ async fn own(instance: &Instance, progress: &Progress) -> Result<Ready> {
     ] {
         prerequisites::ensure(requirements, progress).await?;
     }
-    prerequisites::ensure_disk_space(instance.dir())?;
-    prerequisites::ensure_disk_space(&state::cache()?)?;
+    prerequisites::ensure_disk_space(instance.dir(), state::STATE)?;
+    prerequisites::ensure_disk_space(&state::cache()?, state::CACHE)?;
     step.done();
     let (tools, binaries) = build(&Module::ALL, progress).await?;
     let archives = build_images(&binaries, progress).await?;

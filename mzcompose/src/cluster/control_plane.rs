@@ -8,7 +8,7 @@ use anyhow::Result;
 use kube::Client;
 
 use super::machine::{in_netns, kube_proxy};
-use crate::client::{client, wait_api_server};
+use crate::client::{connect, wait_api_server};
 use crate::components::{self, flag};
 use crate::pki::{Pki, Subject, write_private};
 use crate::process::Process;
@@ -107,7 +107,7 @@ impl ControlPlane {
     }
 
     pub async fn client(&self) -> Result<Client> {
-        client(&self.kubeconfig).await
+        connect(&self.kubeconfig).await
     }
 }
 
