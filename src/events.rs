@@ -1,6 +1,5 @@
 //! Kubernetes Events about custom resources.
 
-use std::error::Error;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -9,6 +8,8 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use tracing::warn;
 
 use crate::api::FIELD_MANAGER;
+use crate::election::is_fence_closed;
+use crate::errors::cause_chain;
 
 /// The longest note that the API server accepts, in bytes.
 const NOTE_BYTES: usize = 1024;
@@ -80,26 +81,19 @@ async fn send(recorder: &Recorder, regarding: &ObjectReference, mut event: Event
     event.note = event.note.map(|text| note(&text));
     match tokio::time::timeout(PUBLISH_BOUND, recorder.publish(&event, regarding)).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => warn!(%error, reason = event.reason, "cannot publish an Event"),
+        // The next leader publishes its own.
+        Ok(Err(error)) if is_fence_closed(&error) => {}
+        Ok(Err(error)) => {
+            warn!(
+                error = cause_chain(&error),
+                reason = event.reason,
+                "cannot publish an Event"
+            );
+        }
         Err(_) => {
             warn!(reason = event.reason, bound = ?PUBLISH_BOUND, "publishing an Event took too long");
         }
     }
-}
-
-/// An error and its causes on one line; causes that are already told are left out.
-pub fn cause_chain(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let told = error.to_string();
-        if !text.contains(&told) {
-            text.push_str(": ");
-            text.push_str(&told);
-        }
-        cause = error.source();
-    }
-    text
 }
 
 /// `text` cut to what an Event can hold, on a character boundary.
@@ -118,27 +112,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    #[derive(Debug, thiserror::Error)]
-    #[error("{text}")]
-    struct Failure {
-        text: &'static str,
-        source: Option<Box<Failure>>,
-    }
-
-    fn failure(texts: &[&'static str]) -> Option<Box<Failure>> {
-        let (text, rest) = texts.split_first()?;
-        Some(Box::new(Failure {
-            text,
-            source: failure(rest),
-        }))
-    }
-
-    #[test]
-    fn a_cause_is_told_once() {
-        let error = failure(&["cannot read Secret a/b", "not found", "not found"]).unwrap();
-        assert_eq!(cause_chain(&*error), "cannot read Secret a/b: not found");
-    }
 
     #[test]
     fn short_notes_stay() {

@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use orchestratord::cli::{Args, Invocation, STOP_BUDGET, parse};
-use orchestratord::events::cause_chain;
+use orchestratord::cli::{Args, Invocation, parse};
+use orchestratord::errors::cause_chain;
 use orchestratord::{logging, operator, signals};
 
 fn main() -> ExitCode {
@@ -21,7 +21,7 @@ fn main() -> ExitCode {
 }
 
 fn run(args: Args) -> ExitCode {
-    let started = signals::listen(STOP_BUDGET).and_then(|stop| {
+    let started = signals::listen(args.stop_budget()).and_then(|stop| {
         logging::start(&args.logging);
         Ok((stop, tokio::runtime::Runtime::new()?))
     });

@@ -1,30 +1,38 @@
 //! What Prometheus sees. Every metric is registered at start, on every replica.
 
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use prometheus::{
     Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts,
     Registry, TextEncoder,
 };
-use tokio::sync::watch;
-
-use crate::election::{Begun, CallError, EndReason, Observer};
 
 /// Buckets of reconciliation and step durations, in seconds.
 const RECONCILIATION_BUCKETS: [f64; 6] = [0.01, 0.05, 0.25, 1.0, 5.0, 30.0];
-/// Buckets of conversion and renewal durations, in seconds.
-const CALL_BUCKETS: [f64; 8] = [0.0005, 0.001, 0.005, 0.025, 0.1, 0.5, 2.0, 10.0];
+/// Buckets of conversions, and of all that has to do with the Lease, in seconds.
+const CALL_BUCKETS: [f64; 9] = [0.0005, 0.001, 0.005, 0.025, 0.1, 0.5, 2.0, 10.0, 30.0];
 
 /// All metrics of a process; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     registry: Registry,
+    last_renewal: Arc<Mutex<Option<Instant>>>,
+    renewal_age: Gauge,
     /// Environments whose wanted generation differs from the active one.
     pub environmentd_needs_update: IntGauge,
     /// 1 while this replica leads, else 0.
     pub is_leader: IntGauge,
+    /// 1 while another live process holds the Lease under this replica's identity, else 0.
+    pub duplicate_identity: IntGauge,
+    /// Terms of this process, by why they started.
+    pub term_starts: IntCounterVec,
     /// Terms of this process, by why they ended.
     pub term_ends: IntCounterVec,
+    /// How long nobody held the Lease, each time, as seen from this replica.
+    pub lease_vacant: Histogram,
+    /// From the request to stop until the Lease was given back.
+    pub handover_duration: Histogram,
     /// Duration of successful renewals of the Lease.
     pub renew_duration: Histogram,
     /// Failed calls about the Lease, by kind.
@@ -67,17 +75,35 @@ impl Metrics {
                 "orchestratord_is_leader",
                 "1 while this replica leads, else 0",
             )?,
+            duplicate_identity: IntGauge::new(
+                "orchestratord_duplicate_identity",
+                "1 while another live process holds the Lease under this replica's identity, else 0",
+            )?,
+            term_starts: counters(
+                "orchestratord_term_starts_total",
+                "Terms that started",
+                &["how"],
+            )?,
             term_ends: counters(
                 "orchestratord_term_ends_total",
                 "Terms that ended",
                 &["reason"],
             )?,
-            renew_duration: Histogram::with_opts(
-                HistogramOpts::new(
-                    "orchestratord_lease_renew_duration_seconds",
-                    "Duration of successful renewals of the Lease",
-                )
-                .buckets(CALL_BUCKETS.to_vec()),
+            renew_duration: times(
+                "orchestratord_lease_renew_duration_seconds",
+                "Duration of successful renewals of the Lease",
+            )?,
+            renewal_age: Gauge::new(
+                "orchestratord_lease_renewal_age_seconds",
+                "Seconds since the leader's last renewal of the Lease; 0 on a standby",
+            )?,
+            lease_vacant: times(
+                "orchestratord_lease_vacant_seconds",
+                "How long nobody held the Lease, as seen from this replica",
+            )?,
+            handover_duration: times(
+                "orchestratord_handover_duration_seconds",
+                "From the request to stop until the Lease was given back",
             )?,
             lease_call_failures: counters(
                 "orchestratord_lease_call_failures_total",
@@ -117,12 +143,9 @@ impl Metrics {
                 "Objects converted by the webhook",
                 &["to", "result"],
             )?,
-            conversion_duration: Histogram::with_opts(
-                HistogramOpts::new(
-                    "orchestratord_conversion_duration_seconds",
-                    "Duration of conversion reviews",
-                )
-                .buckets(CALL_BUCKETS.to_vec()),
+            conversion_duration: times(
+                "orchestratord_conversion_duration_seconds",
+                "Duration of conversion reviews",
             )?,
             conversions_in_flight: IntGauge::new(
                 "orchestratord_conversions_in_flight",
@@ -133,6 +156,7 @@ impl Metrics {
                 "Re-reads of the webhook's certificate",
                 &["result"],
             )?,
+            last_renewal: Arc::default(),
             registry,
         };
         metrics.register()?;
@@ -140,10 +164,15 @@ impl Metrics {
     }
 
     fn register(&self) -> Result<(), prometheus::Error> {
-        let collectors: [Box<dyn prometheus::core::Collector>; 15] = [
+        let collectors: [Box<dyn prometheus::core::Collector>; 20] = [
             Box::new(self.environmentd_needs_update.clone()),
             Box::new(self.is_leader.clone()),
+            Box::new(self.duplicate_identity.clone()),
+            Box::new(self.term_starts.clone()),
             Box::new(self.term_ends.clone()),
+            Box::new(self.renewal_age.clone()),
+            Box::new(self.lease_vacant.clone()),
+            Box::new(self.handover_duration.clone()),
             Box::new(self.renew_duration.clone()),
             Box::new(self.lease_call_failures.clone()),
             Box::new(self.fence_refusals.clone()),
@@ -162,11 +191,29 @@ impl Metrics {
             .try_for_each(|collector| self.registry.register(collector))
     }
 
+    /// The Lease has just been renewed: its age is counted from now.
+    pub fn renewed_now(&self) {
+        *self.last_renewal() = Some(Instant::now());
+    }
+
+    /// This replica does not renew the Lease.
+    pub fn not_renewing(&self) {
+        *self.last_renewal() = None;
+    }
+
+    fn last_renewal(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
+        self.last_renewal
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The Prometheus text form of all metrics.
     ///
     /// # Errors
     /// A metric that cannot be written as text: a fault of this module.
     pub fn render(&self) -> Result<String, prometheus::Error> {
+        let age = self.last_renewal().map(|at| at.elapsed().as_secs_f64());
+        self.renewal_age.set(age.unwrap_or_default());
         TextEncoder::new().encode_to_string(&self.registry.gather())
     }
 }
@@ -175,55 +222,13 @@ fn counters(name: &str, help: &str, labels: &[&str]) -> Result<IntCounterVec, pr
     IntCounterVec::new(Opts::new(name, help), labels)
 }
 
+fn times(name: &str, help: &str) -> Result<Histogram, prometheus::Error> {
+    Histogram::with_opts(HistogramOpts::new(name, help).buckets(CALL_BUCKETS.to_vec()))
+}
+
 fn histograms(name: &str, help: &str, labels: &[&str]) -> Result<HistogramVec, prometheus::Error> {
     let options = HistogramOpts::new(name, help).buckets(RECONCILIATION_BUCKETS.to_vec());
     HistogramVec::new(options, labels)
-}
-
-/// Keeps the metrics in step with the election, and tells others whether this replica leads.
-pub struct ElectionMetrics {
-    metrics: Metrics,
-    leading: watch::Sender<bool>,
-}
-
-impl ElectionMetrics {
-    /// Also sends `true` to `leading` when a term starts, and `false` when it ends.
-    pub fn new(metrics: Metrics, leading: watch::Sender<bool>) -> Self {
-        Self { metrics, leading }
-    }
-}
-
-impl Observer for ElectionMetrics {
-    fn term_started(&self, _begun: &Begun) {
-        self.metrics.is_leader.set(1);
-        self.metrics.first_reconcile_seconds.set(0.0);
-        self.leading.send_replace(true);
-    }
-
-    fn term_ended(&self, reason: &EndReason, _held_for: Duration) {
-        self.metrics.is_leader.set(0);
-        self.metrics.environmentd_needs_update.set(0);
-        self.metrics
-            .term_ends
-            .with_label_values(&[reason.as_str()])
-            .inc();
-        self.leading.send_replace(false);
-    }
-
-    fn renewed(&self, took: Duration) {
-        self.metrics.renew_duration.observe(took.as_secs_f64());
-    }
-
-    fn call_failed(&self, kind: CallError) {
-        self.metrics
-            .lease_call_failures
-            .with_label_values(&[kind.as_str()])
-            .inc();
-    }
-
-    fn fence_refused(&self) {
-        self.metrics.fence_refusals.inc();
-    }
 }
 
 #[cfg(test)]

@@ -12,11 +12,11 @@ use crate::cli::Args;
 use crate::connection::{Connection, ConnectionError};
 use crate::controller::materialize::leader_api::TransportError;
 use crate::controller::{self, Caches, Context, Resolver, Settings};
-use crate::election::{self, Candidate, Elector, Term, prompt_client};
-use crate::events::cause_chain;
+use crate::election::{self, Candidate, Elector, Process, Term, prompt_client};
+use crate::errors::cause_chain;
 use crate::health::{self, Health};
-use crate::metrics::{ElectionMetrics, Metrics};
-use crate::pod;
+use crate::leadership::Leadership;
+use crate::metrics::Metrics;
 use crate::webhook::{CaBundle, Webhook, WebhookConfig, WebhookError};
 
 /// Name of the Lease that the leader holds.
@@ -148,12 +148,14 @@ async fn start_webhook(args: &Args, metrics: &Metrics) -> Result<Option<Webhook>
 fn identity(args: &Args) -> String {
     let given = args.election.leader_election_identity.clone();
     given
-        .or_else(|| {
-            std::env::var("HOSTNAME")
-                .ok()
-                .filter(|name| !name.is_empty())
-        })
+        .or_else(pod_name)
         .unwrap_or_else(|| format!("orchestratord-{}", uuid::Uuid::new_v4()))
+}
+
+/// The name of this pod, or of this host.
+fn pod_name() -> Option<String> {
+    let name = std::env::var("HOSTNAME").ok();
+    name.filter(|name| !name.is_empty())
 }
 
 /// One replica, between its start and its stop.
@@ -190,15 +192,29 @@ impl Replica<'_> {
             None if self.connection.in_cluster => Resolver::service_dns()?,
             None => Resolver::ApiServerProxy,
         };
-        let elector = self.elector(&client)?;
-        let health = elector.health();
+        let (leadership, announcer) = Leadership::start(
+            &client,
+            self.metrics.clone(),
+            &self.connection.lease_namespace,
+            &self.identity,
+            self.pod(),
+        );
+        let elector = self.elector(&client, leadership)?;
+        let (health, stopping) = (elector.health(), stop.clone());
         self.health.add_liveness("elector", move || {
-            health.check().map_err(|error| error.to_string())
+            let check = health.check();
+            check
+                .or_else(|error| stopping.is_cancelled().then_some(()).ok_or(error))
+                .map_err(|error| error.to_string())
         });
-        tokio::select! {
-            ended = elector.run(stop.clone(), |term| self.lead(term, &caches, &resolver)) => Ok(ended?),
+        let ended = tokio::select! {
+            ended = elector.run(stop.clone(), |term| self.lead(term, &caches, &resolver)) => ended,
             () = self.follow_certificate_authority(&client) => Ok(()),
+        };
+        if !matches!(ended, Err(election::Error::TasksStuck { .. })) {
+            announcer.finish().await;
         }
+        Ok(ended?)
     }
 
     /// Starts what only the leader runs.
@@ -214,30 +230,29 @@ impl Replica<'_> {
         controller::spawn(term, &Arc::new(context));
     }
 
-    fn elector(&self, client: &Client) -> Result<Elector, OperatorError> {
-        let (leading, follow) = watch::channel(false);
-        if self.connection.in_cluster
-            && let Ok(pod) = std::env::var("HOSTNAME")
-        {
-            let namespace = self.connection.namespace.clone();
-            tokio::spawn(pod::follow_leadership(
-                client.clone(),
-                namespace,
-                pod,
-                follow,
-            ));
-        }
+    /// Name and namespace of the pod that this process is, if it is one.
+    fn pod(&self) -> Option<(String, String)> {
+        let name = pod_name().filter(|_| self.connection.in_cluster)?;
+        Some((name, self.connection.namespace.clone()))
+    }
+
+    fn elector(&self, client: &Client, leadership: Leadership) -> Result<Elector, OperatorError> {
         let candidate = Candidate {
             namespace: self.connection.lease_namespace.clone(),
             lease: LEASE.to_owned(),
             identity: self.identity.clone(),
+            process: Process::new(
+                pod_name().unwrap_or_else(|| self.identity.clone()),
+                self.args.election.pod_uid.clone(),
+            ),
             timings: self.args.election.timings(),
+            admission_lag: self.args.election.admission_lag(),
         };
-        let observer = Arc::new(ElectionMetrics::new(self.metrics.clone(), leading));
         Ok(Elector::new(
             self.connection.config.clone(),
+            client.clone(),
             candidate,
-            observer,
+            Arc::new(leadership),
         )?)
     }
 

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::materialize::{v1, v1alpha1};
 use super::{Balancer, Console, FIELD_MANAGER, VpcEndpoint};
-use crate::events::cause_chain;
+use crate::errors::cause_chain;
 use crate::webhook::CaBundle;
 
 /// Path of the conversion webhook.
@@ -148,7 +148,17 @@ pub enum RegistrationError {
         /// The version that this operator stores.
         expected: String,
     },
-    /// The API server refuses, or cannot be reached.
+    /// There is no answer from an API server.
+    #[error(
+        "cannot reach the API server to read custom resource definition {name}; is it the one of --kubernetes-context, and does it run?"
+    )]
+    Unreachable {
+        /// Name of the definition.
+        name: String,
+        /// Why it failed.
+        source: kube::Error,
+    },
+    /// The API server refuses.
     #[error("cannot {step} custom resource definition {name}: {source}")]
     Api {
         /// What was tried.
@@ -221,10 +231,13 @@ async fn apply(
     crd: &CustomResourceDefinition,
     name: &str,
 ) -> Result<(), RegistrationError> {
-    let existing = api
-        .get_opt(name)
-        .await
-        .map_err(|source| failed("read", name, source))?;
+    let existing = api.get_opt(name).await.map_err(|source| match source {
+        kube::Error::Api(_) => failed("read", name, source),
+        source => RegistrationError::Unreachable {
+            name: name.to_owned(),
+            source,
+        },
+    })?;
     check_stored_versions(crd, existing.as_ref())?;
     let params = PatchParams::apply(FIELD_MANAGER).force();
     api.patch(name, &params, &Patch::Apply(crd))

@@ -7,6 +7,9 @@ use clap::Args;
 use super::parse::{duration, non_empty};
 use crate::election::Timings;
 
+/// An admission policy sees a new holder after some 5 ms, rarely after 40 ms.
+const ADMISSION_LAG: Duration = Duration::from_secs(2);
+
 /// The Lease.
 #[derive(Args, Clone, Debug)]
 pub struct ElectionArgs {
@@ -16,6 +19,14 @@ pub struct ElectionArgs {
     /// Namespace of the Lease [default: the pod's, else that of the kubeconfig context]
     #[arg(long, env = "ORCHESTRATORD_LEADER_ELECTION_NAMESPACE", value_parser = non_empty)]
     pub leader_election_namespace: Option<String>,
+    /// Uid of this pod, or what else no two live replicas share: a restarted process that finds its
+    /// own uid in the Lease leads again at once (ours)
+    #[arg(long, env = "POD_UID", value_parser = non_empty)]
+    pub pod_uid: Option<String>,
+    /// An admission policy of the API server admits only the leader's writes, so one that is refused
+    /// in the first 2s as leader is tried again (ours)
+    #[arg(long)]
+    pub server_fence: bool,
     /// How long a Lease is left to a holder that no longer renews it
     #[arg(long, default_value = "15s", value_parser = duration)]
     pub leader_election_lease_duration: Duration,
@@ -37,6 +48,15 @@ pub struct ElectionArgs {
 }
 
 impl ElectionArgs {
+    /// How long the API server may take to see a new leader where it admits only the leader's writes.
+    pub fn admission_lag(&self) -> Duration {
+        if self.server_fence {
+            ADMISSION_LAG
+        } else {
+            Duration::ZERO
+        }
+    }
+
     /// The bounds of the election, as given.
     pub fn timings(&self) -> Timings {
         Timings {

@@ -17,7 +17,6 @@ pub use environment::{
 pub use logging::{LogFormat, LoggingArgs};
 pub use parse::KeyValue;
 pub use process::{NodeUpgradeArgs, ProcessArgs, WebhookArgs};
-pub use validate::STOP_BUDGET;
 
 use clap::Parser;
 

@@ -25,6 +25,9 @@ pub struct ProcessArgs {
     /// Address of the metrics and health server
     #[arg(long, default_value = "[::]:3100")]
     pub metrics_listen_address: SocketAddr,
+    /// How long Kubernetes lets this pod stop before it is killed; the bounds of the stop must fit (ours)
+    #[arg(long, default_value = "30s", value_parser = duration)]
+    pub termination_grace_period: Duration,
     /// JSON array of CRD columns that stand before the built-in ones of Materialize
     #[arg(long, hide = true, value_name = "JSON", value_parser = json::<Columns>)]
     pub additional_crd_columns: Option<Columns>,

@@ -77,9 +77,23 @@ fn a_bad_value_names_its_flag(#[case] arguments: &[&str], #[case] told: &str) {
     "one or the other"
 )]
 #[case(&["--enable-gcp-node-upgrade-rollout-trigger"], "--cloud-provider gcp")]
+#[case(&["--webhook-linger=20s"], "--termination-grace-period 30s")]
+#[case(&["--leader-election-join-timeout=1s", "--leader-election-release-timeout=23s"], "a stop can take 30s")]
+#[case(&["--termination-grace-period=15s"], "which must be less than --termination-grace-period 15s")]
 fn a_forbidden_combination_names_the_way_out(#[case] arguments: &[&str], #[case] told: &str) {
     let error = error_with(arguments);
     assert!(error.contains(told), "{error}");
+}
+
+#[test]
+fn a_stop_takes_half_the_grace_period_at_most_by_default() {
+    let args = accepted(&[]);
+    assert_eq!(
+        2 * args.stop_budget(),
+        args.process.termination_grace_period
+    );
+    let args = accepted(&["--webhook-linger=20s", "--termination-grace-period=60s"]);
+    assert_eq!(args.stop_budget().as_secs(), 30);
 }
 
 #[test]

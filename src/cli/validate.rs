@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{Args, CloudProvider, UsageError};
 
-/// The whole stop sequence must end within this, whatever hangs; the pod's grace period is longer.
-pub const STOP_BUDGET: Duration = Duration::from_secs(15);
+/// What the stop sequence may take beyond the sum of its own bounds.
+const STOP_MARGIN: Duration = Duration::from_secs(5);
 
 impl Args {
     /// Checks every combination that the single flags cannot.
@@ -21,10 +21,14 @@ impl Args {
                 "the --leader-election-* durations don't fit: {error}"
             ))
         })?;
-        if timings.stop_time() > STOP_BUDGET {
+        let grace = self.process.termination_grace_period;
+        if self.stop_budget() >= grace {
             return usage(&format!(
-                "--leader-election-join-timeout (twice) and --leader-election-release-timeout together must stay within {}",
-                humantime::format_duration(STOP_BUDGET)
+                "a stop can take {} (the longer of twice --leader-election-join-timeout plus --leader-election-release-timeout, \
+                 and --webhook-linger plus --webhook-drain; and {} more), which must be less than --termination-grace-period {}",
+                humantime::format_duration(self.stop_budget()),
+                humantime::format_duration(STOP_MARGIN),
+                humantime::format_duration(grace)
             ));
         }
         if self.environment.cloud_provider == CloudProvider::Aws
@@ -33,6 +37,15 @@ impl Args {
             return usage("--cloud-provider aws needs --aws-account-id");
         }
         Ok(())
+    }
+
+    /// The longest that a stop can take, whatever hangs: the Lease is given back while the webhook
+    /// is drained.
+    pub fn stop_budget(&self) -> Duration {
+        let webhook = &self.webhook;
+        let drained = webhook.webhook_linger.saturating_add(webhook.webhook_drain);
+        let released = self.election.timings().stop_time();
+        drained.max(released).saturating_add(STOP_MARGIN)
     }
 
     fn validate_webhook(&self) -> Result<(), UsageError> {
@@ -64,13 +77,6 @@ impl Args {
         }
         if webhook.webhook_cert_reload_interval.is_zero() {
             return usage("--webhook-cert-reload-interval must be longer than 0s");
-        }
-        let stop = webhook.webhook_linger + webhook.webhook_drain;
-        if stop > STOP_BUDGET {
-            return usage(&format!(
-                "--webhook-linger and --webhook-drain together must stay within {}",
-                humantime::format_duration(STOP_BUDGET)
-            ));
         }
         for (flag, path) in [
             ("--tls-ca", &webhook.tls_ca),

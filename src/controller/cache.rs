@@ -28,7 +28,7 @@ use super::rendering::owner::RESOURCE_ID;
 use crate::api::materialize::v1alpha1::Materialize;
 use crate::api::{Balancer, Console, GROUP};
 use crate::connection::WATCH_TIMEOUT;
-use crate::events::cause_chain;
+use crate::errors::cause_chain;
 
 /// Objects in one page of a list.
 const PAGE_SIZE: u32 = 500;

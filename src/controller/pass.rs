@@ -106,7 +106,7 @@ impl Pass {
     /// Tells why a pass only waits: at first, and then now and again.
     pub fn tell_wait(&self, why: &(dyn std::error::Error + 'static)) {
         if self.polls.is_multiple_of(TELL_EVERY) {
-            tracing::info!("not yet: {}", crate::events::cause_chain(why));
+            tracing::info!("not yet: {}", crate::errors::cause_chain(why));
         }
     }
 

@@ -24,7 +24,8 @@ use super::context::Context;
 use super::outcome::{Measured, Outcome, Part};
 use super::pass::{Applied, Object, Pass, is_code};
 use crate::election::is_fence_closed;
-use crate::events::{Published, Publisher, cause_chain};
+use crate::errors::cause_chain;
+use crate::events::{Published, Publisher};
 
 /// Passes of one controller at a time.
 const CONCURRENCY: u16 = 32;

@@ -11,6 +11,8 @@ use tokio::time::timeout;
 
 use super::decide::{Call, Claim};
 use super::observer::CallError;
+use super::process::Process;
+use crate::errors::cause_chain;
 
 /// What a call came to, with the Lease as it is now.
 #[derive(Debug)]
@@ -22,16 +24,23 @@ pub(super) enum Outcome {
     Failed(CallError, String),
 }
 
+/// What a holder writes into each Lease.
+#[derive(Clone, Debug)]
+pub(super) struct Signer {
+    pub(super) process: Process,
+    pub(super) lease_duration: Duration,
+}
+
 /// Sends `call` and waits at most `bound`. `base` is the Lease that a replace changes.
 pub(super) async fn send(
     api: Api<Lease>,
     name: String,
     call: Call,
     base: Option<Lease>,
-    lease_duration: Duration,
+    signer: Signer,
     bound: Duration,
 ) -> Outcome {
-    let answer = timeout(bound, request(&api, &name, call, base, lease_duration)).await;
+    let answer = timeout(bound, request(&api, &name, call, base, &signer)).await;
     answer.unwrap_or_else(|_| {
         Outcome::Failed(CallError::Timeout, format!("no answer within {bound:?}"))
     })
@@ -42,7 +51,7 @@ async fn request(
     name: &str,
     call: Call,
     base: Option<Lease>,
-    lease_duration: Duration,
+    signer: &Signer,
 ) -> Outcome {
     let params = PostParams::default();
     let result = match call {
@@ -56,7 +65,7 @@ async fn request(
                 metadata,
                 spec: None,
             };
-            let lease = claimed(base, &claim, lease_duration);
+            let lease = claimed(base, &claim, signer);
             api.create(&params, &lease).await.map(Outcome::Written)
         }
         Call::Replace { version, claim } => {
@@ -65,7 +74,7 @@ async fn request(
             let Some(base) = base.filter(same).filter(|_| !version.is_empty()) else {
                 return Outcome::Conflict;
             };
-            let lease = claimed(base, &claim, lease_duration);
+            let lease = claimed(base, &claim, signer);
             return replaced(api.replace(name, &params, &lease).await);
         }
     };
@@ -93,11 +102,11 @@ fn failed(error: kube::Error) -> Outcome {
         kube::Error::SerdeError(_) => CallError::Refused,
         _ => CallError::Connection,
     };
-    Outcome::Failed(kind, error.to_string())
+    Outcome::Failed(kind, cause_chain(&error))
 }
 
 /// `lease` with `claim` written into it; everything else stays as it is.
-fn claimed(mut lease: Lease, claim: &Claim, lease_duration: Duration) -> Lease {
+fn claimed(mut lease: Lease, claim: &Claim, signer: &Signer) -> Lease {
     let now = || MicroTime(Timestamp::now());
     let spec = lease.spec.get_or_insert_default();
     if claim.holder.is_none() {
@@ -113,7 +122,12 @@ fn claimed(mut lease: Lease, claim: &Claim, lease_duration: Duration) -> Lease {
     }
     spec.holder_identity = claim.holder.clone();
     spec.lease_transitions = Some(claim.transitions);
-    spec.lease_duration_seconds = Some(i32::try_from(lease_duration.as_secs()).unwrap_or(i32::MAX));
+    let seconds = signer.lease_duration.as_secs();
+    spec.lease_duration_seconds = Some(i32::try_from(seconds).unwrap_or(i32::MAX));
+    match claim.holder {
+        Some(_) => signer.process.sign(&mut lease),
+        None => Process::unsign(&mut lease),
+    }
     lease
 }
 
@@ -122,6 +136,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::election::PROCESS_ANNOTATION;
 
     fn write(lease: Value, holder: Option<&str>, keep_acquire_time: bool) -> Value {
         let claim = Claim {
@@ -130,7 +145,23 @@ mod tests {
             keep_acquire_time,
         };
         let lease = serde_json::from_value(lease).unwrap();
-        serde_json::to_value(claimed(lease, &claim, Duration::from_secs(15))).unwrap()
+        serde_json::to_value(claimed(lease, &claim, &signer())).unwrap()
+    }
+
+    fn signer() -> Signer {
+        Signer {
+            process: Process::new("pod", None),
+            lease_duration: Duration::from_secs(15),
+        }
+    }
+
+    fn annotations(lease: &Value) -> Value {
+        let mut annotations = lease["metadata"]["annotations"].clone();
+        let signature = annotations
+            .as_object_mut()
+            .unwrap()
+            .remove(PROCESS_ANNOTATION);
+        json!({"signed": signature.is_some(), "others": annotations})
     }
 
     fn held() -> Value {
@@ -149,7 +180,11 @@ mod tests {
     #[test]
     fn a_renewal_keeps_the_acquire_time_and_the_metadata() {
         let lease = write(held(), Some("a"), true);
-        assert_eq!(lease["metadata"], held()["metadata"]);
+        assert_eq!(
+            annotations(&lease),
+            json!({"signed": true, "others": {"a": "b"}})
+        );
+        assert_eq!(lease["metadata"]["resourceVersion"], "7");
         assert_eq!(lease["spec"]["acquireTime"], held()["spec"]["acquireTime"]);
         assert_ne!(lease["spec"]["renewTime"], held()["spec"]["renewTime"]);
         assert_eq!(lease["spec"]["leaseDurationSeconds"], 15);
@@ -164,8 +199,8 @@ mod tests {
     }
 
     #[test]
-    fn a_release_clears_holder_and_times_only() {
-        let lease = write(held(), None, false);
+    fn a_release_clears_holder_times_and_signature_only() {
+        let lease = write(write(held(), Some("a"), true), None, false);
         let spec = json!({"leaseDurationSeconds": 15, "leaseTransitions": 4});
         assert_eq!(lease["spec"], spec);
         assert_eq!(lease["metadata"], held()["metadata"]);

@@ -20,6 +20,7 @@ use self::candidate::Candidate;
 use self::leading::Leading;
 use self::releasing::Releasing;
 use super::clock::Moment;
+use super::process::Process;
 use super::record::Record;
 use super::timings::Timings;
 
@@ -72,6 +73,18 @@ pub enum Call {
     },
 }
 
+impl Takeover {
+    /// The kind in snake case; fit for a metric's label.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Free { .. } => "free",
+            Self::Expired { .. } => "expired",
+            Self::Resumed => "resumed",
+        }
+    }
+}
+
 impl EndReason {
     /// The reason without its particulars, in snake case; fit for a metric's label.
     pub const fn as_str(&self) -> &'static str {
@@ -80,6 +93,7 @@ impl EndReason {
             Self::TaskEnded => "task_ended",
             Self::Deadline => "deadline",
             Self::Taken { .. } => "taken",
+            Self::Impersonated { .. } => "duplicate_identity",
             Self::Vacated => "vacated",
             Self::Deleted => "deleted",
         }
@@ -129,6 +143,11 @@ pub enum Action {
     Saw {
         /// The holder; `None` if the Lease is free or absent.
         holder: Option<String>,
+    },
+    /// Say that another live process, in `pod` if it signs, holds the Lease under our identity.
+    Duplicate {
+        /// Its pod.
+        pod: Option<String>,
     },
     /// Say how long nobody held the Lease, as seen from here.
     Vacant(Duration),
@@ -183,6 +202,12 @@ pub enum EndReason {
     Taken {
         /// The other holder.
         by: String,
+    },
+    /// Another process holds the Lease under our identity.
+    #[error("another process ({}) holds the Lease under this replica's identity", .pod.as_deref().unwrap_or("unknown pod"))]
+    Impersonated {
+        /// Its pod, if it signs.
+        pod: Option<String>,
     },
     /// The Lease names nobody, and we did not release it.
     #[error("somebody cleared the holder")]
@@ -240,10 +265,35 @@ struct Outstanding {
     how: Takeover,
 }
 
+/// Who campaigns.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Me {
+    /// `holderIdentity`.
+    pub identity: String,
+    /// The process, in case another uses the same identity.
+    pub process: Process,
+}
+
+impl Me {
+    /// Whether this very process wrote the Lease as holder.
+    fn signed(&self, record: &Record) -> bool {
+        let signer = record.process.as_ref();
+        record.is_held_by(&self.identity) && signer.is_some_and(|signer| self.process.is(signer))
+    }
+
+    /// Whether the Lease is held by this process, or was by one that it succeeds. One that bears
+    /// our name and no signature counts as ours: something wrote it that does not sign.
+    fn inherits(&self, record: &Record) -> bool {
+        let signer = record.process.as_ref();
+        record.is_held_by(&self.identity)
+            && signer.is_none_or(|signer| self.process.succeeds(signer))
+    }
+}
+
 /// One replica's part in the election.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
-    identity: String,
+    me: Me,
     timings: Timings,
     phase: Phase,
     outstanding: Option<Outstanding>,
@@ -281,9 +331,9 @@ pub fn decide(mut state: State, event: Event, now: Moment) -> (State, Vec<Action
 
 impl State {
     /// A candidate that has seen nothing yet. Its first [`Event::Wake`] is due at once.
-    pub const fn new(identity: String, timings: Timings, now: Moment) -> Self {
+    pub const fn new(me: Me, timings: Timings, now: Moment) -> Self {
         Self {
-            identity,
+            me,
             timings,
             phase: Phase::Candidate(Candidate::new(now)),
             outstanding: None,

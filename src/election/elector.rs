@@ -1,6 +1,7 @@
 //! One replica's part in an election, as its user sees it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::{Client, Config};
 use thiserror::Error;
@@ -11,6 +12,7 @@ use super::clock::{BootClock, Clock};
 use super::health::ElectorHealth;
 use super::lease::Driver;
 use super::observer::Observer;
+use super::process::Process;
 use super::term::Term;
 use super::timings::{Timings, TimingsError};
 
@@ -21,10 +23,15 @@ pub struct Candidate {
     pub namespace: String,
     /// Name of the Lease.
     pub lease: String,
-    /// `holderIdentity`; unique among the candidates.
+    /// `holderIdentity`; unique among the candidates. If it is not, only one of them ever leads.
     pub identity: String,
+    /// The process that campaigns.
+    pub process: Process,
     /// Its bounds.
     pub timings: Timings,
+    /// How long after a takeover an admission policy of the API server that admits only the
+    /// holder's writes may still refuse them, so that a 403 is tried again; zero without one.
+    pub admission_lag: Duration,
 }
 
 /// Why an election could not start, or ended otherwise than by a stop.
@@ -67,23 +74,21 @@ pub struct Elector {
 }
 
 impl Elector {
-    /// An elector with two clients of its own, made of `config`: one for the Lease alone, so that
-    /// nothing can starve it, and one that terms lend out behind their fence. Needs a Tokio runtime.
+    /// An elector with a client for the Lease alone, made of `config`, so that nothing can starve
+    /// it; terms lend `work` out behind their fence. Needs a Tokio runtime.
     ///
     /// # Errors
     /// Timings that contradict each other, an empty name, or a `config` no client can be made of.
     pub fn new(
-        config: Config,
+        mut config: Config,
+        work: Client,
         candidate: Candidate,
         observer: Arc<dyn Observer>,
     ) -> Result<Self, Error> {
-        let client = |config| prompt_client(config).map_err(|e| Error::Client(Box::new(e)));
-        let work = client(config.clone())?;
         // Each try for the Lease is ours to bound and to count.
-        let mut config = config;
         config.default_retry = false;
         config.connect_timeout = Some(candidate.timings.call_timeout);
-        let lease = client(config)?;
+        let lease = prompt_client(config).map_err(|e| Error::Client(Box::new(e)))?;
         Self::with_clients(lease, work, candidate, Arc::new(BootClock), observer)
     }
 

@@ -211,7 +211,7 @@ where
 }
 
 /// Whether a request can't change anything. An unknown method counts as a write.
-fn is_read(method: &Method) -> bool {
+pub(super) fn is_read(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 

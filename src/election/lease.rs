@@ -13,7 +13,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::calls::{self, Outcome};
 use super::clock::Moment;
 use super::decide::{
-    Action, Answer, Begun, Call, EndReason, Event, Release, State, Takeover, Wake, decide,
+    Action, Answer, Begun, Call, EndReason, Event, Me, Release, State, Takeover, Wake, decide,
 };
 use super::elector::{Elector, Error};
 use super::observer::CallError;
@@ -39,6 +39,7 @@ pub(super) struct Driver<'a, L> {
     lead: L,
     stop: CancellationToken,
     stopping: bool,
+    stop_asked: Option<Moment>,
     api: Api<Lease>,
     /// The Lease that the next replace changes.
     base: Option<Lease>,
@@ -57,6 +58,10 @@ impl<'a, L: FnMut(&mut Term)> Driver<'a, L> {
     pub(super) fn new(elector: &'a Elector, stop: CancellationToken, lead: L) -> Self {
         let candidate = &elector.candidate;
         let timings = candidate.timings;
+        let me = Me {
+            identity: candidate.identity.clone(),
+            process: candidate.process.clone(),
+        };
         let api = Api::namespaced(elector.lease.clone(), &candidate.namespace);
         let bounds = watch::Bounds {
             open: timings.call_timeout,
@@ -65,10 +70,11 @@ impl<'a, L: FnMut(&mut Term)> Driver<'a, L> {
         let (sightings, watching) = watch::spawn(api.clone(), candidate.lease.clone(), bounds);
         Self {
             elector,
-            state: State::new(candidate.identity.clone(), timings, elector.clock.now()),
+            state: State::new(me, timings, elector.clock.now()),
             lead,
             stop,
             stopping: false,
+            stop_asked: None,
             api,
             base: None,
             outstanding: None,
@@ -97,7 +103,12 @@ impl<'a, L: FnMut(&mut Term)> Driver<'a, L> {
             }
         };
         match release {
-            Release::Released => tracing::info!("gave the Lease back"),
+            Release::Released => {
+                let since = self.stop_asked;
+                let took = since.map(|asked| self.elector.clock.now().since(asked));
+                tracing::info!(?took, "gave the Lease back");
+                self.elector.observer.released(took.unwrap_or_default());
+            }
             Release::NotHeld => tracing::info!("left the election; the Lease was not ours"),
             Release::TimedOut => tracing::warn!(
                 bound = ?self.elector.candidate.timings.release_bound,
@@ -123,6 +134,7 @@ impl<'a, L: FnMut(&mut Term)> Driver<'a, L> {
                 biased;
                 () = self.stop.cancelled(), if !self.stopping => {
                     self.stopping = true;
+                    self.stop_asked = Some(now);
                     return (Event::Stop(EndReason::Stopped), None);
                 }
                 Some(ended) = OptionFuture::from(task_end) => {
@@ -200,6 +212,7 @@ impl<'a, L: FnMut(&mut Term)> Driver<'a, L> {
                         next = Some(Event::TermEnded);
                     }
                     Action::Saw { holder } => self.say_holder(holder.as_deref()),
+                    Action::Duplicate { pod } => self.say_duplicate(pod.as_deref()),
                     Action::Vacant(time) => self.elector.observer.vacant(time),
                     Action::Finish(release) => return Ok(Some(release)),
                 }
@@ -225,7 +238,10 @@ impl<'a, L: FnMut(&mut Term)> Driver<'a, L> {
             candidate.lease.clone(),
             call,
             self.base.clone(),
-            candidate.timings.lease_duration,
+            calls::Signer {
+                process: candidate.process.clone(),
+                lease_duration: candidate.timings.lease_duration,
+            },
             bound,
         )));
     }
@@ -234,8 +250,7 @@ impl<'a, L: FnMut(&mut Term)> Driver<'a, L> {
         let elector = self.elector;
         self.terms = self.terms.saturating_add(1);
         elector.health.holding(Some(begun.until));
-        let (clock, observer) = (elector.clock.clone(), elector.observer.clone());
-        let mut term = Term::new(&elector.work, clock, observer, begun, self.terms);
+        let mut term = Term::new(elector, begun, self.terms);
         (self.lead)(&mut term);
         self.leading = Some(Leading { term, since: now });
         let (transitions, term) = (begun.transitions, self.terms);
@@ -286,11 +301,26 @@ impl<'a, L: FnMut(&mut Term)> Driver<'a, L> {
     }
 
     fn say_holder(&self, holder: Option<&str>) {
+        self.elector.observer.holder_changed(holder);
         match holder {
             Some(holder) if holder == self.elector.candidate.identity => {}
             Some(holder) => tracing::info!(holder, "another replica holds the Lease"),
             None => tracing::info!("nobody holds the Lease"),
         }
+    }
+
+    fn say_duplicate(&self, pod: Option<&str>) {
+        let candidate = &self.elector.candidate;
+        tracing::error!(
+            identity = candidate.identity,
+            pod = candidate.process.pod(),
+            other_pod = pod.unwrap_or("unknown"),
+            "another live process campaigns under this replica's identity; this one stays a standby: \
+             give each replica an identity of its own, like its pod's name"
+        );
+        self.elector
+            .observer
+            .duplicate_identity(candidate.process.pod(), pod);
     }
 
     fn say_failed(&mut self, kind: CallError, error: &str) {

@@ -6,7 +6,8 @@
 //!
 //! ```no_run
 //! # use std::sync::Arc;
-//! # use orchestratord::election::{Candidate, Elector, Term, Timings};
+//! # use std::time::Duration;
+//! # use orchestratord::election::{Candidate, Elector, Process, Term, Timings, prompt_client};
 //! # use tokio_util::sync::CancellationToken;
 //! # async fn work(client: kube::Client, stop: CancellationToken) {}
 //! # async fn example(stop: CancellationToken) -> Result<(), Box<dyn std::error::Error>> {
@@ -14,9 +15,13 @@
 //!     namespace: "default".into(),
 //!     lease: "example".into(),
 //!     identity: "pod-1".into(),
+//!     process: Process::new("pod-1", std::env::var("POD_UID").ok()),
 //!     timings: Timings::default(),
+//!     admission_lag: Duration::ZERO,
 //! };
-//! let elector = Elector::new(kube::Config::infer().await?, candidate, Arc::new(()))?;
+//! let config = kube::Config::infer().await?;
+//! let client = prompt_client(config.clone())?;
+//! let elector = Elector::new(config, client, candidate, Arc::new(()))?;
 //! elector
 //!     .run(stop, |term: &mut Term| {
 //!         let (client, token) = (term.client(), term.token());
@@ -33,6 +38,7 @@
 //!   deadline*; others wait for the lease duration, from when they saw that renewal.
 //! * A [`Fence`] around the term's client refuses writes from that moment on, whether or not the
 //!   elector got to run.
+//! * A holder signs its Lease, so that two processes with one identity are not taken for one.
 //! * The Lease is given back after the term's tasks are joined and its writes answered.
 //!
 //! What it can't do: recall a write that is already on the wire when a stopped process is
@@ -47,6 +53,8 @@ mod fence;
 mod health;
 mod lease;
 mod observer;
+mod patience;
+mod process;
 mod record;
 mod tasks;
 mod term;
@@ -62,6 +70,7 @@ pub use elector::{Candidate, Elector, Error};
 pub use fence::{Fence, FenceClosed, FenceLayer, Fenced, is_fence_closed};
 pub use health::{ElectorHealth, Unhealthy};
 pub use observer::{CallError, Observer};
+pub use process::{PROCESS_ANNOTATION, Process};
 pub use record::Record;
 pub use tasks::{Ended, Stuck, TaskSet};
 pub use term::Term;

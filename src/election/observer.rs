@@ -14,8 +14,15 @@ pub trait Observer: Send + Sync + 'static {
     fn renewed(&self, _took: Duration) {}
     /// A Lease request failed. While leading this is a renewal, or the read after one.
     fn call_failed(&self, _kind: CallError) {}
+    /// The Lease is seen in the hands of another, or of nobody.
+    fn holder_changed(&self, _holder: Option<&str>) {}
+    /// Another live process holds the Lease under this replica's identity. `other_pod` is unknown
+    /// if that process does not sign.
+    fn duplicate_identity(&self, _own_pod: &str, _other_pod: Option<&str>) {}
     /// Nobody held the Lease for this long, as seen from here.
     fn vacant(&self, _time: Duration) {}
+    /// The Lease was given back, this long after the stop was asked for.
+    fn released(&self, _took: Duration) {}
     /// A write was refused by a term's fence.
     fn fence_refused(&self) {}
 }

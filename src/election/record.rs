@@ -5,6 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 
+use super::process::Process;
 use super::timings::LONGEST_LEASE_DURATION;
 
 /// What the election needs to know of a Lease.
@@ -18,6 +19,8 @@ pub struct Record {
     pub transitions: Option<i32>,
     /// `renewTime`: only ever compared for equality, because it was written by another's clock.
     pub renew_time: Option<Timestamp>,
+    /// The process that signed the Lease as it is; `None` if something wrote it that does not sign.
+    pub process: Option<Process>,
     /// `metadata.resourceVersion`: what a write is compared with.
     pub version: String,
 }
@@ -43,6 +46,7 @@ impl Record {
             renew_time: spec
                 .and_then(|spec| spec.renew_time.as_ref())
                 .map(|time| time.0),
+            process: Process::of(lease),
             version: lease.metadata.resource_version.clone().unwrap_or_default(),
         }
     }

@@ -1,17 +1,18 @@
 //! What is lent for one term as leader.
 
 use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
 use kube::client::ClientBuilder;
 use tokio_util::sync::CancellationToken;
+use tower::retry::RetryLayer;
 
-use super::clock::{Clock, Moment};
+use super::clock::Moment;
 use super::decide::Begun;
+use super::elector::Elector;
 use super::fence::{Fence, FenceLayer};
-use super::observer::Observer;
+use super::patience::Patience;
 use super::tasks::{Ended, Stuck, TaskSet};
 
 /// One term as leader. Whatever only the leader may do takes a `Term`, or something made of one.
@@ -28,16 +29,13 @@ pub struct Term {
 }
 
 impl Term {
-    pub(super) fn new(
-        base: &Client,
-        clock: Arc<dyn Clock>,
-        observer: Arc<dyn Observer>,
-        begun: &Begun,
-        number: u64,
-    ) -> Self {
+    pub(super) fn new(elector: &Elector, begun: &Begun, number: u64) -> Self {
+        let (clock, observer) = (elector.clock.clone(), elector.observer.clone());
+        let admitted = clock.now().plus(elector.candidate.admission_lag);
+        let patience = Patience::new(clock.clone(), admitted);
         let fence = Fence::new(clock, observer, begun.until);
         Self {
-            client: fenced(base, fence.clone()),
+            client: fenced(&elector.work, patience, fence.clone()),
             fence,
             tasks: TaskSet::default(),
             token: CancellationToken::new(),
@@ -116,14 +114,15 @@ impl Drop for Term {
     }
 }
 
-/// `base` with a fence around it. It shares the connections of `base`, which are warm.
-fn fenced(base: &Client, fence: Fence) -> Client {
+/// `base` with a fence around it. It shares the connections of `base`.
+fn fenced(base: &Client, patience: Patience, fence: Fence) -> Client {
     let sender = base.clone();
     let send = tower::service_fn(move |request| {
         let sender = sender.clone();
         async move { sender.send(request).await }
     });
     ClientBuilder::new(send, base.default_namespace())
+        .with_layer(&RetryLayer::new(patience))
         .with_layer(&FenceLayer::new(fence))
         .build()
 }

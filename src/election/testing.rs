@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Begun, BootClock, Candidate, Clock, Elector, ElectorHealth, EndReason, Error, Fence, Moment,
-    Observer, Term, Timings,
+    Observer, Process, Term, Timings,
 };
 
 /// A fence without a term.
@@ -238,7 +238,7 @@ pub(super) struct TestClock {
 }
 
 impl TestClock {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             start: Instant::now(),
             stopped: Arc::default(),
@@ -263,6 +263,7 @@ pub(super) enum Told {
     Began(Begun),
     Ended(EndReason),
     Refused,
+    Duplicate { own: String, other: Option<String> },
 }
 
 #[derive(Default)]
@@ -284,6 +285,12 @@ impl Observer for Diary {
     fn fence_refused(&self) {
         self.note(Told::Refused);
     }
+    fn duplicate_identity(&self, own_pod: &str, other_pod: Option<&str>) {
+        self.note(Told::Duplicate {
+            own: own_pod.to_owned(),
+            other: other_pod.map(str::to_owned),
+        });
+    }
 }
 
 /// A running candidate.
@@ -302,7 +309,13 @@ pub(super) struct Replica {
 impl Replica {
     /// Starts a candidate whose terms have one task, which waits for the end of the term.
     pub(super) fn start(api: &FakeApi, identity: &str) -> Self {
-        Self::start_with(api, identity, Timings::default(), |term| {
+        Self::start_in_pod(api, identity, identity)
+    }
+
+    /// The same, in a pod of this name and uid.
+    pub(super) fn start_in_pod(api: &FakeApi, identity: &str, pod: &str) -> Self {
+        let process = Process::new(pod, Some(pod.to_owned()));
+        Self::start_process(api, identity, process, Timings::default(), |term| {
             let token = term.token();
             term.spawn("waits", async move { token.cancelled().await });
         })
@@ -312,6 +325,17 @@ impl Replica {
         api: &FakeApi,
         identity: &str,
         timings: Timings,
+        lead: impl FnMut(&mut Term) + Send + 'static,
+    ) -> Self {
+        let process = Process::new(identity, Some(identity.to_owned()));
+        Self::start_process(api, identity, process, timings, lead)
+    }
+
+    fn start_process(
+        api: &FakeApi,
+        identity: &str,
+        process: Process,
+        timings: Timings,
         mut lead: impl FnMut(&mut Term) + Send + 'static,
     ) -> Self {
         let ((lease, link), (work, work_link)) = (api.connect(), api.connect());
@@ -320,7 +344,9 @@ impl Replica {
             namespace: "default".into(),
             lease: "l".into(),
             identity: identity.into(),
+            process,
             timings,
+            admission_lag: Duration::ZERO,
         };
         let at = Arc::new(clock.clone());
         let elector = Elector::with_clients(lease, work, candidate, at, diary.clone()).unwrap();

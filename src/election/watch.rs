@@ -12,6 +12,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::errors::cause_chain;
+
 /// A watch is opened again at the earliest so long after it was opened.
 const SHORTEST: Duration = Duration::from_secs(1);
 /// The longest pause before a broken watch is opened again; the first is [`SHORTEST`].
@@ -117,6 +119,6 @@ async fn watch_once(
 fn broken(error: kube::Error) -> Broken {
     match error {
         kube::Error::Api(status) if matches!(status.code, 401 | 403) => Broken::Forbidden,
-        error => Broken::Other(error.to_string()),
+        error => Broken::Other(cause_chain(&error)),
     }
 }

@@ -13,7 +13,7 @@ use super::status::{Reason, Transition};
 use super::teardown;
 use crate::api::materialize::RolloutStrategy;
 use crate::controller::outcome::Outcome;
-use crate::events::cause_chain;
+use crate::errors::cause_chain;
 use crate::image::{ImageRef, upgrade_allowed};
 
 /// A rollout that waits to be promoted is looked at again after this at the latest.

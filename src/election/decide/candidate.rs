@@ -2,7 +2,8 @@
 
 use super::leading::Leading;
 use super::{
-    Action, Answer, Begun, Call, Claim, Event, Outstanding, Phase, Release, State, Takeover, Wake,
+    Action, Answer, Begun, Call, Claim, EndReason, Event, Me, Outstanding, Phase, Process, Release,
+    State, Takeover, Wake,
 };
 use crate::election::clock::Moment;
 use crate::election::record::Record;
@@ -18,15 +19,19 @@ pub(super) struct Candidate {
     vacant_since: Option<Moment>,
     /// The last holder seen.
     previous: Option<String>,
+    /// Another process wrote the Lease in our name while we led, so it lives.
+    contested: bool,
+    /// The process that was told of as a duplicate of this one.
+    duplicate: Option<Process>,
 }
 
 /// What was last seen of the Lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Seen {
     Nothing,
-    /// If it was held when it was last seen: by whom, and until when that holder may still act,
-    /// for it need not know yet that its Lease was deleted.
-    Absent(Option<(String, Moment)>),
+    /// Until when another that held it when it was last seen may still act, for it need not know
+    /// yet that its Lease was deleted.
+    Absent(Moment),
     /// Unchanged since the moment.
     Present(Record, Moment),
 }
@@ -39,23 +44,34 @@ impl Candidate {
             unsettled: false,
             vacant_since: None,
             previous: None,
+            contested: false,
+            duplicate: None,
         }
     }
 
     /// What was seen of the Lease at the end of a term; `None` if nothing was.
     pub(super) fn after_term(
+        me: &Me,
         seen: Option<Option<Record>>,
-        previous: &str,
+        reason: &EndReason,
         unsettled: bool,
         now: Moment,
+        out: &mut Vec<Action>,
     ) -> Self {
         let mut candidate = Self::new(now);
-        candidate.previous = Some(previous.to_owned());
+        candidate.previous = Some(me.identity.clone());
         candidate.unsettled = unsettled;
+        candidate.contested = matches!(reason, EndReason::Impersonated { .. });
         if let Some(seen) = seen {
-            candidate.sight(seen, now, &mut Vec::new());
+            candidate.sight(me, seen, now, out);
         }
         candidate
+    }
+
+    /// Whether another process holds the Lease, be it under our own identity.
+    fn is_foreign(&self, me: &Me, record: &Record) -> bool {
+        let inherited = me.signed(record) || (me.inherits(record) && !self.contested);
+        record.holder.is_some() && !inherited
     }
 
     pub(super) const fn record(&self) -> Option<&Record> {
@@ -83,7 +99,7 @@ impl Candidate {
     }
 
     /// Takes in what is seen of the Lease.
-    fn sight(&mut self, seen: Option<Record>, now: Moment, out: &mut Vec<Action>) {
+    fn sight(&mut self, me: &Me, seen: Option<Record>, now: Moment, out: &mut Vec<Action>) {
         let holder = seen.as_ref().and_then(|record| record.holder.clone());
         let first = matches!(self.seen, Seen::Nothing);
         let before = self.record().and_then(|record| record.holder.clone());
@@ -103,41 +119,57 @@ impl Candidate {
                 self.vacant_since.get_or_insert(now);
             }
         }
+        let named = seen
+            .as_ref()
+            .filter(|record| record.is_held_by(&me.identity));
+        if let Some(record) = named.filter(|record| self.is_foreign(me, record)) {
+            self.tell_duplicate(record, out);
+        }
+        let contested = self.contested && named.is_some();
         self.seen = match (seen, &self.seen) {
-            (None, Seen::Present(old, since)) => {
-                let until = since.plus(old.duration);
-                Seen::Absent(old.holder.clone().map(|holder| (holder, until)))
+            (None, Seen::Present(old, since)) if self.is_foreign(me, old) => {
+                Seen::Absent(since.plus(old.duration))
             }
-            (None, Seen::Absent(before)) => Seen::Absent(before.clone()),
-            (None, Seen::Nothing) => Seen::Absent(None),
+            (None, Seen::Absent(until)) => Seen::Absent(*until),
+            (None, Seen::Present(..) | Seen::Nothing) => Seen::Absent(Moment::default()),
             (Some(record), Seen::Present(old, since)) if record.is_same_renewal(old) => {
                 Seen::Present(record, *since)
             }
             (Some(record), _) => Seen::Present(record, now),
         };
+        self.contested = contested;
+    }
+
+    /// Tells of each process that goes by our name once.
+    fn tell_duplicate(&mut self, record: &Record, out: &mut Vec<Action>) {
+        let told = self.duplicate.is_some() || matches!(self.seen, Seen::Present(..));
+        if told && self.duplicate == record.process {
+            return;
+        }
+        self.duplicate.clone_from(&record.process);
+        let pod = record
+            .process
+            .as_ref()
+            .map(|process| process.pod().to_owned());
+        out.push(Action::Duplicate { pod });
     }
 
     /// When the Lease may be claimed as far as its content goes; `None` if nothing was seen.
     fn claim_at(&self, state: &State) -> Option<Moment> {
         match &self.seen {
             Seen::Nothing => None,
-            Seen::Absent(Some((holder, until))) if *holder != state.identity => Some(*until),
-            Seen::Absent(_) => Some(Moment::default()),
-            Seen::Present(record, since) => {
-                let foreign = record.holder.is_some() && !record.is_held_by(&state.identity);
-                Some(if foreign {
-                    since.plus(record.duration)
-                } else {
-                    Moment::default()
-                })
+            Seen::Absent(until) => Some(*until),
+            Seen::Present(record, since) if self.is_foreign(&state.me, record) => {
+                Some(since.plus(record.duration))
             }
+            Seen::Present(..) => Some(Moment::default()),
         }
     }
 
     /// The write that makes the Lease ours.
-    fn claim(&self, identity: &str) -> Option<(Call, Takeover)> {
+    fn claim(&self, me: &Me) -> Option<(Call, Takeover)> {
         let claim = |transitions, keep_acquire_time| Claim {
-            holder: Some(identity.to_owned()),
+            holder: Some(me.identity.clone()),
             transitions,
             keep_acquire_time,
         };
@@ -147,7 +179,7 @@ impl Candidate {
             Seen::Present(record, _) => record,
         };
         let (claim, how) = match &record.holder {
-            Some(holder) if holder == identity => (
+            Some(_) if !self.is_foreign(me, record) => (
                 claim(record.transitions.unwrap_or_default(), true),
                 Takeover::Resumed,
             ),
@@ -187,7 +219,7 @@ impl State {
                 }
             }
             Event::Watched(seen) => {
-                candidate.sight(seen, now, out);
+                candidate.sight(&self.me, seen, now, out);
                 candidate.poll = self.next_poll(now);
                 self.campaign(candidate, now, out);
             }
@@ -228,15 +260,15 @@ impl State {
                     return;
                 }
                 // Too late to act on (the process was stopped meanwhile), but it names us.
-                candidate.sight(Some(record), now, out);
+                candidate.sight(&self.me, Some(record), now, out);
             }
             Answer::Read(seen) => {
                 candidate.unsettled = false;
-                candidate.sight(seen, now, out);
+                candidate.sight(&self.me, seen, now, out);
             }
             Answer::Gone => {
                 self.count_conflict(sent);
-                candidate.sight(None, now, out);
+                candidate.sight(&self.me, None, now, out);
             }
             Answer::Conflict => {
                 self.count_conflict(sent);
@@ -291,7 +323,7 @@ impl State {
         let due = candidate
             .claim_at(self)
             .is_some_and(|due| now >= due && now >= self.not_before);
-        let claim = candidate.claim(&self.identity).filter(|_| due);
+        let claim = candidate.claim(&self.me).filter(|_| due);
         match claim {
             _ if self.write_is_outstanding() => {}
             Some((call, how)) if !candidate.unsettled => self.issue(call, how, now, out),

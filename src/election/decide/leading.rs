@@ -67,7 +67,7 @@ impl State {
         match event {
             Event::Stop(reason) => self.end_term(leading, reason, None, now, out),
             Event::Watched(seen) => {
-                let own = seen.is_some_and(|record| record.is_held_by(&self.identity));
+                let own = seen.is_some_and(|record| self.still_holds(&leading.record, &record));
                 if !own {
                     leading.read_at = Some(now);
                     self.get(now, out);
@@ -101,13 +101,16 @@ impl State {
                     took: now.since(sent),
                 });
             }
-            Answer::Read(Some(record)) if record.is_held_by(&self.identity) => {
+            Answer::Read(Some(record)) if self.still_holds(&leading.record, &record) => {
                 leading.record = record;
                 leading.read_at = None;
             }
             Answer::Read(seen) => {
                 let reason = match &seen {
-                    Some(Record { holder, .. }) => match holder {
+                    Some(record) => match &record.holder {
+                        Some(by) if *by == self.me.identity => EndReason::Impersonated {
+                            pod: record.process.as_ref().map(|by| by.pod().to_owned()),
+                        },
                         Some(by) => EndReason::Taken { by: by.clone() },
                         None => EndReason::Vacated,
                     },
@@ -133,6 +136,13 @@ impl State {
         self.hold(leading, now, out);
     }
 
+    /// Whether the Lease is as we left it, or differs in what does not matter.
+    fn still_holds(&self, ours: &Record, seen: &Record) -> bool {
+        // Somebody may have taken our signature off; but who renews without it is not us.
+        let untouched = seen.process.is_none() && seen.renew_time == ours.renew_time;
+        self.me.signed(seen) || (seen.is_held_by(&self.me.identity) && untouched)
+    }
+
     /// Reads or renews, whichever is due.
     fn hold(&mut self, leading: Leading, now: Moment, out: &mut Vec<Action>) {
         if self.outstanding.is_none() {
@@ -140,7 +150,7 @@ impl State {
                 Some(at) if now >= at => self.get(now, out),
                 None if now >= leading.renew_at.max(self.not_before) => {
                     let claim = Claim {
-                        holder: Some(self.identity.clone()),
+                        holder: Some(self.me.identity.clone()),
                         transitions: leading.record.transitions.unwrap_or_default(),
                         keep_acquire_time: true,
                     };
@@ -168,11 +178,12 @@ impl State {
     ) {
         let in_doubt = leading.read_at.is_some();
         let own = (seen.is_none() && !in_doubt).then_some(leading.record);
+        out.push(Action::End(reason.clone()));
+        let next = Candidate::after_term(&self.me, seen, &reason, in_doubt, now, out);
         self.phase = Phase::Ending(Ending {
             stop: matches!(reason, EndReason::Stopped | EndReason::TaskEnded),
-            next: Candidate::after_term(seen, &self.identity, in_doubt, now),
+            next,
             own,
         });
-        out.push(Action::End(reason));
     }
 }

@@ -68,7 +68,7 @@ impl State {
             match answer {
                 Answer::Written(_) if released => return self.finish(Release::Released, out),
                 Answer::Written(record) => releasing.own = Some(record),
-                Answer::Read(Some(record)) if record.is_held_by(&self.identity) => {
+                Answer::Read(Some(record)) if self.me.signed(&record) => {
                     releasing.own = Some(record);
                 }
                 Answer::Read(_) | Answer::Gone => return self.finish(Release::NotHeld, out),

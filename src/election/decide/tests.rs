@@ -15,12 +15,35 @@ fn record(holder: Option<&str>, transitions: Option<i32>, version: u32) -> Recor
         duration: Duration::from_secs(15),
         transitions,
         renew_time: None,
+        process: None,
         version: version.to_string(),
     }
 }
 
+fn process(nonce: &str, pod_uid: Option<&str>) -> Process {
+    let value =
+        serde_json::json!({"nonce": nonce, "pod": format!("pod-of-{nonce}"), "podUid": pod_uid});
+    serde_json::from_value(value).unwrap()
+}
+
+fn me() -> Me {
+    Me {
+        identity: ME.into(),
+        process: process("mine", Some("uid")),
+    }
+}
+
+/// The Lease in our name, as this process writes it.
 fn own(version: u32) -> Record {
-    record(Some(ME), Some(3), version)
+    by(Some(me().process), version)
+}
+
+/// The Lease in our name, signed by this process.
+fn by(process: Option<Process>, version: u32) -> Record {
+    Record {
+        process,
+        ..record(Some(ME), Some(3), version)
+    }
 }
 
 fn foreign(version: u32) -> Record {
@@ -62,7 +85,7 @@ struct Replica(State);
 
 impl Replica {
     fn new() -> Self {
-        Self(State::new(ME.into(), Timings::default(), at(0.0)))
+        Self(State::new(me(), Timings::default(), at(0.0)))
     }
 
     /// A replica that sent its first read.
@@ -403,8 +426,9 @@ fn a_term_ends_when_a_read_confirms_the_watch(
         replica.calls(1.0, Event::Watched(seen.clone())),
         [Call::Get]
     );
+    let holder = seen.as_ref().and_then(|record| record.holder.clone());
     let actions = replica.answer(1.01, Answer::Read(seen));
-    assert_eq!(actions, [Action::End(reason)]);
+    assert_eq!(actions, [Action::End(reason), Action::Saw { holder }]);
 }
 
 #[test]
@@ -433,7 +457,7 @@ fn a_lease_deleted_under_a_renewal_ends_the_term_and_is_created_anew() {
     let mut replica = Replica::leading();
     replica.step(2.0, Event::Wake);
     let actions = replica.answer(2.1, Answer::Gone);
-    assert_eq!(actions, [Action::End(EndReason::Deleted)]);
+    assert_eq!(actions[0], Action::End(EndReason::Deleted));
     let calls = replica.calls(2.2, Event::TermEnded);
     assert_eq!(calls, [Call::Create(claim(0, false))]);
 }
@@ -555,6 +579,88 @@ fn a_stop_after_an_ambiguous_claim_reads_and_releases() {
     assert_eq!(replica.calls(6.2, read), [release(2)]);
 }
 
+#[rstest]
+#[case::unsigned(None, true)]
+#[case::this_process(Some(process("mine", None)), true)]
+#[case::the_same_pod(Some(process("before", Some("uid"))), true)]
+#[case::another_pod(Some(process("other", Some("uid-2"))), false)]
+#[case::an_unknown_pod(Some(process("other", None)), false)]
+fn a_lease_in_our_name_is_resumed_unless_another_process_lives(
+    #[case] signer: Option<Process>,
+    #[case] resumed: bool,
+) {
+    let mut replica = Replica::reading();
+    let seen = by(signer.clone(), 1);
+    let actions = replica.answer(0.1, Answer::Read(Some(seen)));
+    let call = Action::Call {
+        call: renewal(1),
+        bound: Timings::default().call_timeout,
+    };
+    assert_eq!(actions.contains(&call), resumed, "{actions:?}");
+    let pod = signer.map(|signer| signer.pod().to_owned());
+    let told = actions.contains(&Action::Duplicate { pod });
+    assert_eq!(told, !resumed, "{actions:?}");
+}
+
+#[test]
+fn a_duplicate_is_told_of_once_and_waited_out_like_any_other_holder() {
+    let mut replica = Replica::reading();
+    let rival = by(Some(process("other", None)), 1);
+    replica.answer(1.0, Answer::Read(Some(rival.clone())));
+    assert_eq!(replica.step(2.0, Event::Watched(Some(rival))), []);
+    assert_eq!(
+        replica.calls(16.0, Event::Wake),
+        [replace(1, claim(4, false))]
+    );
+}
+
+#[rstest]
+#[case::signed(Some(process("other", Some("uid"))), Some("pod-of-other"))]
+#[case::unsigned(None, None)]
+fn a_term_ends_when_another_process_renews_in_our_name(
+    #[case] signer: Option<Process>,
+    #[case] pod: Option<&str>,
+) {
+    let mut replica = Replica::leading();
+    let renewed = Record {
+        renew_time: Some("2026-01-01T00:00:00Z".parse().unwrap()),
+        ..by(signer, 3)
+    };
+    assert_eq!(
+        replica.calls(1.0, Event::Watched(Some(renewed.clone()))),
+        [Call::Get]
+    );
+    let actions = replica.answer(1.1, Answer::Read(Some(renewed.clone())));
+    let pod = pod.map(str::to_owned);
+    let reason = EndReason::Impersonated { pod: pod.clone() };
+    assert_eq!(actions[0], Action::End(reason));
+    assert!(actions.contains(&Action::Duplicate { pod }), "{actions:?}");
+    assert_eq!(replica.calls(1.2, Event::TermEnded), [Call::Get]);
+    assert_eq!(
+        replica.calls(1.3, Event::Answer(Answer::Read(Some(renewed)))),
+        [],
+        "it may live for its whole duration"
+    );
+}
+
+#[test]
+fn a_signature_taken_off_ends_no_term() {
+    let mut replica = Replica::leading();
+    assert_eq!(replica.calls(1.0, Event::Watched(Some(by(None, 3)))), []);
+}
+
+#[test]
+fn a_lease_that_another_process_holds_in_our_name_is_not_released() {
+    let mut replica = Replica::leading();
+    replica.calls(2.0, Event::Wake);
+    replica.answer(2.1, Answer::Failed);
+    replica.step(2.2, Event::Stop(EndReason::Stopped));
+    assert_eq!(replica.calls(2.3, Event::TermEnded), [Call::Get]);
+    let rival = by(Some(process("other", Some("uid"))), 3);
+    let actions = replica.answer(2.4, Answer::Read(Some(rival)));
+    assert_eq!(actions, [Action::Finish(Release::NotHeld)]);
+}
+
 fn any_record() -> impl Strategy<Value = Record> {
     let holder = prop_oneof![Just(None), Just(Some(ME)), Just(Some("other"))];
     let transitions = proptest::option::of(0..=i32::MAX);
@@ -597,7 +703,7 @@ proptest! {
     /// candidate or holder always has something to wait for.
     #[test]
     fn terms_are_well_formed(events in prop::collection::vec((any_event(), 0..4_000_u64), 1..200)) {
-        let mut state = State::new(ME.into(), Timings::default(), at(0.0));
+        let mut state = State::new(me(), Timings::default(), at(0.0));
         let (mut now, mut until) = (at(0.0), None);
         for (event, millis) in events {
             now = now.plus(Duration::from_millis(millis));

@@ -408,3 +408,46 @@ async fn any_lease_is_led_in_the_end(#[case] spec: serde_json::Value) {
     replica.begun().await;
     assert_eq!(api.holder().as_deref(), Some("a"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn of_two_processes_with_one_identity_one_leads_and_the_other_says_so() {
+    let api = FakeApi::default();
+    let leader = Replica::start_in_pod(&api, "same", "pod-1");
+    leader.begun().await;
+    let other = Replica::start_in_pod(&api, "same", "pod-2");
+    sleep(10 * LEASE_DURATION).await;
+    assert!(leader.leads());
+    let told = Told::Duplicate {
+        own: "pod-2".to_owned(),
+        other: Some("pod-1".to_owned()),
+    };
+    assert_eq!(other.told(), [told]);
+    leader.stopped().await.unwrap();
+    other.begun().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crashed_process_with_our_identity_in_another_pod_is_waited_out() {
+    let api = FakeApi::default();
+    let leader = Replica::start_in_pod(&api, "same", "pod-1");
+    leader.begun().await;
+    leader.kill().await;
+    let start = Instant::now();
+    let other = Replica::start_in_pod(&api, "same", "pod-2");
+    let begun = other.begun().await;
+    assert!(start.elapsed() >= LEASE_DURATION, "{:?}", start.elapsed());
+    assert_eq!(begun.transitions, 1, "another process, another holder");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restarted_process_of_the_same_pod_leads_at_once() {
+    let api = FakeApi::default();
+    let leader = Replica::start_in_pod(&api, "same", "pod-1");
+    leader.begun().await;
+    leader.kill().await;
+    let start = Instant::now();
+    let again = Replica::start_in_pod(&api, "same", "pod-1");
+    let begun = again.begun().await;
+    assert!(start.elapsed() < AT_ONCE, "{:?}", start.elapsed());
+    assert_eq!((begun.transitions, begun.how), (0, Takeover::Resumed));
+}

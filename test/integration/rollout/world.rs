@@ -29,7 +29,7 @@ use orchestratord::api::materialize::v1alpha1::Materialize;
 use orchestratord::api::registration;
 use orchestratord::cli::{self, Invocation};
 use orchestratord::controller::{self, Caches, Context, Resolver, Settings};
-use orchestratord::election::{Candidate, Elector, Term, Timings};
+use orchestratord::election::{Candidate, Elector, Process, Term, Timings};
 use orchestratord::metrics::Metrics;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -340,9 +340,12 @@ async fn campaign(
         namespace: OPERATOR_NAMESPACE.to_owned(),
         lease: orchestratord::operator::LEASE.to_owned(),
         identity: settings.identity.clone(),
+        process: Process::new("test", None),
         timings: Timings::default(),
+        admission_lag: Duration::ZERO,
     };
-    let elector = Elector::new(config(control_plane).await, candidate, Arc::new(())).unwrap();
+    let config = config(control_plane).await;
+    let elector = Elector::new(config, client.clone(), candidate, Arc::new(())).unwrap();
     async move {
         let lead = |term: &mut Term| {
             let context = Context::new(term, caches.clone(), settings.clone(), metrics.clone());
