@@ -53,6 +53,11 @@ operator:
         accountID: 123456789012
         iam: {roles: {environment: 'arn:aws:iam::1:role/env', connection: 'arn:aws:iam::1:role/con'}}
 ";
+const LEADER_ELECTION: &str = "
+operator:
+  leaderElection: {leaseDurationSeconds: 30, renewDeadlineSeconds: 20, joinTimeoutSeconds: 4, serverFence: true, flowSchema: true}
+  webhook: {lingerSeconds: 10, drainSeconds: 15}
+";
 const EVERYTHING: &str = include_str!("chart/everything.yaml");
 
 static DEFAULT: LazyLock<String> = LazyLock::new(|| render("{}"));
@@ -119,6 +124,49 @@ fn arguments(rendered: &str) -> Vec<String> {
     pod.containers[0].args.clone().unwrap()
 }
 
+/// The operator refuses a grace period that its stop does not fit into.
+#[rstest]
+#[case::default("{}", 30)]
+#[case::drain("operator: {webhook: {lingerSeconds: 10, drainSeconds: 15}}", 60)]
+#[case::join(
+    "operator: {leaderElection: {joinTimeoutSeconds: 5, leaseDurationSeconds: 30}}",
+    34
+)]
+#[case::zero("operator: {webhook: {lingerSeconds: 0, drainSeconds: 1}}", 18)]
+fn the_grace_period_follows_from_the_bounds_of_the_stop(
+    #[case] values: &str,
+    #[case] seconds: i64,
+) {
+    let rendered = render(values);
+    let deployment: Deployment = object(&rendered, "Deployment");
+    let pod = deployment.spec.unwrap().template.spec.unwrap();
+    assert_eq!(pod.termination_grace_period_seconds, Some(seconds));
+    let told = format!("--termination-grace-period={seconds}s");
+    let is_told = arguments(&rendered).contains(&told);
+    assert_eq!(
+        is_told,
+        values != "{}",
+        "only what differs from the default is told"
+    );
+    let given: Vec<_> = std::iter::once("orchestratord".to_owned())
+        .chain(arguments(&rendered))
+        .collect();
+    orchestratord::cli::parse(given).expect("the operator takes what the chart gives");
+}
+
+#[rstest]
+#[case(
+    "leaseDurationSeconds: 12",
+    "must stay below leaseDurationSeconds (12)"
+)]
+#[case("retryPeriodSeconds: 7", "1.5 times retryPeriodSeconds")]
+#[case("callTimeoutSeconds: 4", "callTimeoutSeconds must be at most a third")]
+fn bounds_that_do_not_fit_are_refused(#[case] value: &str, #[case] told: &str) {
+    let values = format!("operator: {{leaderElection: {{{value}}}}}");
+    let error = try_render_as("operator", &values).unwrap_err();
+    assert!(error.contains(told), "{error}");
+}
+
 #[test]
 fn renders_the_defaults() {
     insta::assert_snapshot!(*DEFAULT);
@@ -131,6 +179,7 @@ fn renders_the_defaults() {
 #[case("replicas_1", REPLICAS_1)]
 #[case("aws", AWS)]
 #[case("gcp", GCP)]
+#[case("leader_election", LEADER_ELECTION)]
 #[case("everything", EVERYTHING)]
 fn renders_the_difference(#[case] name: &str, #[case] values: &str) {
     let rendered = render(values);

@@ -188,4 +188,5 @@ with sorted keys, which also keeps large integers out of exponent form.
 - "--webhook-service-namespace"
 - {{ .Release.Namespace | quote }}
 {{ end }}
+{{- include "materialize-operator.stopFlags" . }}
 {{- end }}
