@@ -1,0 +1,67 @@
+//! Two controllers in one process, each under a Lease of its own.
+//!
+//! Each can be led by another replica, and one that fails takes only its own term along.
+//!
+//! ```sh
+//! cargo run --example two_locks -- one
+//! cargo run --example two_locks -- two
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Config;
+use orchestratord::election::{Candidate, Elector, Error, Process, Term, Timings, prompt_client};
+use tokio_util::sync::CancellationToken;
+
+/// Stands for a controller.
+async fn control(what: &'static str, ended: CancellationToken) {
+    tracing::info!(what, "controlling");
+    ended.cancelled().await;
+    tracing::info!(what, "no longer controlling");
+}
+
+/// Campaigns for the Lease `lease` and runs its controller in each term.
+async fn campaign(
+    config: Config,
+    lease: &'static str,
+    name: String,
+    stop: CancellationToken,
+) -> Result<(), Error> {
+    let client = prompt_client(config.clone()).map_err(|error| Error::Client(Box::new(error)))?;
+    let candidate = Candidate {
+        namespace: config.default_namespace.clone(),
+        lease: lease.to_owned(),
+        identity: name.clone(),
+        process: Process::new(name, std::env::var("POD_UID").ok()),
+        timings: Timings::default(),
+        admission_lag: Duration::ZERO,
+    };
+    let elector = Elector::new(config, client, candidate, Arc::new(()))?;
+    let lead = |term: &mut Term| term.spawn(lease, control(lease, term.token()));
+    elector.run(stop, lead).await
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    tracing_subscriber::fmt().init();
+    let name = std::env::args().nth(1).ok_or("which name?")?;
+    let config = Config::infer().await?;
+    let stop = CancellationToken::new();
+    let asked = stop.clone();
+    tokio::spawn(async move {
+        if tokio::signal::ctrl_c().await.is_ok() {
+            asked.cancel();
+        }
+    });
+    let ((), ()) = tokio::try_join!(
+        campaign(
+            config.clone(),
+            "example-volumes",
+            name.clone(),
+            stop.clone()
+        ),
+        campaign(config, "example-networks", name, stop),
+    )?;
+    Ok(())
+}
