@@ -23,6 +23,8 @@ use crate::tools::{Module, Tools};
 
 /// Environment variable with the kubeconfig of the control plane that a test run shares.
 pub const SHARED: &str = "MZCOMPOSE_CONTROL_PLANE";
+/// Environment variable with the audit log of the control plane that a test run shares.
+pub const SHARED_AUDIT_LOG: &str = "MZCOMPOSE_AUDIT_LOG";
 /// Takes 3 s on two idle cores.
 const READY_LIMIT: Duration = Duration::from_secs(120);
 /// A port found free may be taken by another before it is used.
@@ -81,7 +83,7 @@ pub struct ControlPlane {
 pub struct Options {
     /// Where its files go; a temporary directory if none is named.
     pub dir: Option<PathBuf>,
-    /// Log every request (who, verb, object, outcome) as a line of JSON in this file.
+    /// Log every request (who, verb, object, outcome; of Leases what was sent too) as a line of JSON in this file.
     pub audit_log: Option<PathBuf>,
     /// More flags for the API server, like `--feature-gates=…`.
     pub api_server_flags: Vec<String>,
@@ -311,7 +313,10 @@ fn audit_flags(dir: &Path, options: &Options) -> Result<Vec<String>> {
         "apiVersion": "audit.k8s.io/v1",
         "kind": "Policy",
         "omitStages": ["RequestReceived"],
-        "rules": [{"level": "Metadata"}],
+        "rules": [
+            {"level": "Request", "resources": [{"group": "coordination.k8s.io", "resources": ["leases"]}]},
+            {"level": "Metadata"},
+        ],
     });
     fs::write(&policy, content.to_string())
         .with_context(|| format!("cannot write {}", policy.display()))?;

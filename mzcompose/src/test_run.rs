@@ -98,12 +98,19 @@ async fn tests(arguments: &[String], counts: &mut Counts, progress: &Progress) -
     }
     let tools = Tools::ensure(&[Module::Kubernetes, Module::Helm], progress).await?;
     let step = progress.step("start control plane");
-    let control_plane = ControlPlane::start(&tools, &control_plane::Options::default()).await?;
+    let audit = tempfile::tempdir().context("cannot make a temporary directory")?;
+    let audit_log = audit.path().join("audit.log");
+    let options = control_plane::Options {
+        audit_log: Some(audit_log.clone()),
+        ..control_plane::Options::default()
+    };
+    let control_plane = ControlPlane::start(&tools, &options).await?;
     step.done();
     let mut cargo = exec::cargo()?;
     cargo.args(["test", "--workspace"]).args(arguments);
     cargo
         .env(control_plane::SHARED, control_plane.kubeconfig())
+        .env(control_plane::SHARED_AUDIT_LOG, audit_log)
         .env("MZCOMPOSE_HELM", tools.helm()?);
     cargo.env("INSTA_UPDATE", "no");
     let outcome = counted(&mut cargo, counts).await;

@@ -69,12 +69,12 @@ fn helm() -> PathBuf {
 }
 
 /// What `helm template` prints for these values, or what it complains about.
-fn try_render_as(release: &str, values: &str) -> Result<String, String> {
+fn try_render_in(namespace: &str, release: &str, values: &str) -> Result<String, String> {
     let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/materialize-operator");
     let mut helm = Command::new(helm())
         .args(["template", release])
         .arg(chart)
-        .args(["--namespace", "materialize", "--values", "-"])
+        .args(["--namespace", namespace, "--values", "-"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -92,6 +92,15 @@ fn try_render_as(release: &str, values: &str) -> Result<String, String> {
     }
     assert_eq!(stderr, "", "Helm warns");
     Ok(String::from_utf8(output.stdout).unwrap())
+}
+
+/// The objects of a release in this namespace.
+pub fn render_in(namespace: &str, values: &str) -> Vec<Value> {
+    objects(&try_render_in(namespace, "operator", values).expect("render the chart"))
+}
+
+fn try_render_as(release: &str, values: &str) -> Result<String, String> {
+    try_render_in("materialize", release, values)
 }
 
 fn render(values: &str) -> String {

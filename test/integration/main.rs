@@ -4,5 +4,6 @@
 
 mod chart;
 mod conversion;
+mod handover;
 mod process;
 mod rollout;

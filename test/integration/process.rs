@@ -234,3 +234,29 @@ async fn leadership_moves_on_sigterm_and_comes_back_from_a_stranger() {
     assert_eq!(lease(&leases).await, ("second".to_owned(), 2));
     assert!(second.is_ready().await);
 }
+
+/// Were the bounds of the stop not kept, the process would end itself with another code.
+#[rstest]
+#[case::while_registering(false)]
+#[case::while_leading(true)]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_is_clean_while_the_api_server_hangs(#[case] leads: bool) {
+    let control_plane = ControlPlane::private().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    if !leads {
+        control_plane.pause().unwrap();
+    }
+    let mut replica = Replica::start(&control_plane.kubeconfig(), folder.path(), "alone");
+    wait_for("it to come far enough", async || match leads {
+        true => replica.leads().await,
+        false => matches!(replica.get("/livez").await, Some((200, _))),
+    })
+    .await;
+    if leads {
+        control_plane.pause().unwrap();
+    }
+    replica.signal(Signal::TERM);
+    assert_eq!(replica.exit_code().await, Some(0), "{}", replica.log());
+    assert!(!replica.log().contains("ERROR"), "{}", replica.log());
+    control_plane.resume().unwrap();
+}

@@ -1,0 +1,283 @@
+//! A namespace of an API server, candidates in it, and what the audit log tells of them.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use mzcompose::control_plane::{Access, ControlPlane, SHARED_AUDIT_LOG};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::candidate::{GUARDED, Replica, Settings};
+
+/// Generous: a loaded machine is slow, and no figure is taken here.
+const BOUND: Duration = Duration::from_secs(120);
+/// Everything that a candidate does with its Lease.
+pub const ALL: [&str; 6] = ["get", "list", "watch", "create", "update", "patch"];
+
+/// One test's part of an API server.
+pub struct World {
+    pub client: Client,
+    pub namespace: String,
+    pub access: Access,
+    pub folder: TempDir,
+}
+
+impl World {
+    /// A namespace of its own on the API server that all tests share.
+    pub async fn shared() -> Self {
+        Self::on(ControlPlane::shared().unwrap()).await
+    }
+
+    pub async fn on(access: Access) -> Self {
+        let client = access.client().await.unwrap();
+        let object = json!({"metadata": {"generateName": "handover-"}});
+        let object: Namespace = serde_json::from_value(object).unwrap();
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        let created = namespaces.create(&PostParams::default(), &object).await;
+        Self {
+            client,
+            namespace: created.unwrap().metadata.name.unwrap(),
+            access,
+            folder: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    /// The user that `name` is to the API server, with these rights on the Lease.
+    pub async fn user(&self, name: &str, lease_verbs: &[&str]) -> PathBuf {
+        let user = self.user_name(name);
+        self.grant(name, lease_verbs).await;
+        self.access.kubeconfig_for(&user, None).unwrap()
+    }
+
+    pub fn user_name(&self, name: &str) -> String {
+        format!("{}-{name}", self.namespace)
+    }
+
+    /// Gives a user rights on Leases, and on what the leader writes.
+    pub async fn grant(&self, name: &str, lease_verbs: &[&str]) {
+        let role = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": {"name": name},
+            "rules": [
+                {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": lease_verbs},
+                {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "patch", "create"]},
+            ],
+        });
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": self.user_name(name)}],
+        });
+        let params = PatchParams::apply("test").force();
+        let roles: Api<Role> = Api::namespaced(self.client.clone(), &self.namespace);
+        roles
+            .patch(name, &params, &Patch::Apply(role))
+            .await
+            .unwrap();
+        let bindings: Api<RoleBinding> = Api::namespaced(self.client.clone(), &self.namespace);
+        bindings
+            .patch(name, &params, &Patch::Apply(binding))
+            .await
+            .unwrap();
+    }
+
+    /// Takes every right from a user.
+    pub async fn revoke(&self, name: &str) {
+        let bindings: Api<RoleBinding> = Api::namespaced(self.client.clone(), &self.namespace);
+        bindings
+            .delete(name, &DeleteParams::default())
+            .await
+            .unwrap();
+    }
+
+    /// A candidate's settings, as the user of that name, with short bounds.
+    pub async fn settings(&self, name: &str) -> Settings {
+        self.settings_of(name, self.user(name, &ALL).await)
+    }
+
+    pub fn settings_of(&self, name: &str, kubeconfig: PathBuf) -> Settings {
+        Settings {
+            kubeconfig,
+            namespace: self.namespace.clone(),
+            identity: name.to_owned(),
+            pod: name.to_owned(),
+            lease_duration: Duration::from_secs(4),
+            renew_deadline: Duration::from_secs(3),
+            retry_period: Duration::from_millis(500),
+            call_timeout: Duration::from_secs(1),
+            is_rogue: false,
+            admission_lag: Duration::ZERO,
+        }
+    }
+
+    pub fn start(&self, settings: &Settings) -> Replica {
+        Replica::start(settings, &self.folder.path().join(&settings.pod))
+    }
+
+    pub async fn candidate(&self, name: &str) -> Replica {
+        self.start(&self.settings(name).await)
+    }
+
+    /// A leader and a standby that watches.
+    pub async fn two(&self) -> (Replica, Replica) {
+        let leader = self.candidate("a").await;
+        leader.begun().await;
+        let standby = self.candidate("b").await;
+        standby.campaigns().await;
+        (leader, standby)
+    }
+
+    pub fn leases(&self) -> Api<Lease> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// Holder and transitions.
+    pub async fn lease(&self) -> (String, i32) {
+        let spec = self
+            .leases()
+            .get("orchestratord")
+            .await
+            .unwrap()
+            .spec
+            .unwrap();
+        let holder = spec.holder_identity.unwrap_or_default();
+        (holder, spec.lease_transitions.unwrap_or_default())
+    }
+
+    pub fn audit(&self) -> Audit {
+        let log = std::env::var_os(SHARED_AUDIT_LOG);
+        let log = log.expect("no audit log is named: run the tests by `cargo mzcompose test`");
+        Audit::read(Path::new(&log), &self.namespace)
+    }
+}
+
+pub async fn wait_for(what: &str, mut is_there: impl AsyncFnMut() -> bool) {
+    let started = Instant::now();
+    while !is_there().await {
+        assert!(started.elapsed() < BOUND, "waited in vain for {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// What the API server let through in one namespace.
+pub struct Audit {
+    /// Accepted writes of the Lease, in order.
+    claims: Vec<Claim>,
+    /// Accepted writes of the guarded object.
+    writes: Vec<Write>,
+}
+
+struct Claim {
+    holder: String,
+    completed: Timestamp,
+}
+
+pub struct Write {
+    pub user: String,
+    received: Timestamp,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Entry {
+    verb: String,
+    user: Value,
+    object_ref: Option<Value>,
+    response_status: Option<Value>,
+    request_object: Option<Value>,
+    request_received_timestamp: Timestamp,
+    stage_timestamp: Timestamp,
+}
+
+/// The pod that a token is bound to, else the user.
+fn writer(user: &Value) -> String {
+    let pod = user.pointer("/extra/authentication.kubernetes.io~1pod-name/0");
+    let name = pod.or_else(|| user.get("username"));
+    name.and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+impl Audit {
+    pub fn read(log: &Path, namespace: &str) -> Self {
+        let (mut claims, mut writes) = (vec![], vec![]);
+        for line in std::fs::read_to_string(log).unwrap().lines() {
+            // The last line may be half written.
+            let Ok(entry) = serde_json::from_str::<Entry>(line) else {
+                continue;
+            };
+            let object = entry.object_ref.unwrap_or_default();
+            let code = &entry.response_status.unwrap_or_default()["code"];
+            let accepted = matches!(code.as_u64(), Some(200..300));
+            let is_write = ["create", "update", "patch", "delete"].contains(&&*entry.verb);
+            if object["namespace"] != namespace || !accepted || !is_write {
+                continue;
+            }
+            match (object["resource"].as_str(), object["name"].as_str()) {
+                (Some("leases"), _) => claims.push(Claim {
+                    holder: entry.request_object.unwrap_or_default()["spec"]["holderIdentity"]
+                        .as_str()
+                        .unwrap_or_default()
+                        .to_owned(),
+                    completed: entry.stage_timestamp,
+                }),
+                (Some("configmaps"), Some(GUARDED)) => writes.push(Write {
+                    user: writer(&entry.user),
+                    received: entry.request_received_timestamp,
+                }),
+                _ => {}
+            }
+        }
+        claims.sort_by_key(|claim| claim.completed);
+        Self { claims, writes }
+    }
+
+    /// Accepted writes of the guarded object by `user`.
+    pub fn writes_by(&self, user: &str) -> usize {
+        self.writes
+            .iter()
+            .filter(|write| write.user == user)
+            .count()
+    }
+
+    pub fn writes(&self) -> usize {
+        self.writes.len()
+    }
+
+    /// Accepted writes that arrived while the Lease named somebody else than the writer: that claim
+    /// had been answered `lag` before the write was received.
+    pub fn slipped(&self, lag: Duration, holder_of: impl Fn(&str) -> String) -> usize {
+        let slipped = |write: &&Write| {
+            let by_then = |claim: &&Claim| claim.completed + lag < write.received;
+            let named = self.claims.iter().rev().find(by_then);
+            let holder = holder_of(&write.user);
+            named.is_some_and(|claim| claim.holder != holder)
+                && !self.holds(&holder, write.received)
+        };
+        self.writes.iter().filter(slipped).count()
+    }
+
+    /// Whether the last claim answered before `time` was by `holder`.
+    fn holds(&self, holder: &str, time: Timestamp) -> bool {
+        let last = self
+            .claims
+            .iter()
+            .rev()
+            .find(|claim| claim.completed < time);
+        last.is_some_and(|claim| claim.holder == holder)
+    }
+
+    /// How often the Lease was given to another holder.
+    pub fn changes(&self) -> usize {
+        let mut holders: Vec<_> = self.claims.iter().map(|claim| &claim.holder).collect();
+        holders.retain(|holder| !holder.is_empty());
+        holders.dedup();
+        holders.len()
+    }
+}
