@@ -3,6 +3,7 @@
 pub mod candidate;
 mod faults;
 mod fence;
+mod priority;
 mod proxy;
 pub mod world;
 

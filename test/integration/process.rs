@@ -6,9 +6,10 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::events::v1::Event;
 use kube::Api;
-use kube::api::{Patch, PatchParams};
-use mzcompose::control_plane::ControlPlane;
+use kube::api::{ListParams, Patch, PatchParams};
+use mzcompose::control_plane::{Access, ControlPlane};
 use rstest::rstest;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
@@ -137,10 +138,16 @@ impl Replica {
         matches!(self.get("/readyz").await, Some((200, _)))
     }
 
-    async fn leads(&self) -> bool {
+    async fn metrics(&self) -> String {
         let metrics = self.get("/metrics").await;
+        metrics.map(|(_, text)| text).unwrap_or_default()
+    }
+
+    async fn leads(&self) -> bool {
+        let metrics = self.metrics().await;
         metrics
-            .is_some_and(|(_, text)| text.lines().any(|line| line == "orchestratord_is_leader 1"))
+            .lines()
+            .any(|line| line == "orchestratord_is_leader 1")
     }
 
     fn signal(&self, signal: Signal) {
@@ -194,6 +201,31 @@ async fn a_stop_while_the_api_server_is_away_is_honoured() {
     assert!(!replica.log().contains("ERROR"), "{}", replica.log());
 }
 
+/// The value of a metric in the text form.
+fn value(metrics: &str, name: &str) -> f64 {
+    let line = metrics.lines().find_map(|line| line.strip_prefix(name));
+    let value = line.unwrap_or_else(|| panic!("no {name} in {metrics}"));
+    value.trim().parse().unwrap()
+}
+
+/// Whether there is an Event on the Lease with this reason, whose note ends so.
+async fn has_event(access: &Access, reason: &str, note: &str) -> bool {
+    let events: Api<Event> = Api::default_namespaced(access.client().await.unwrap());
+    let events = events.list(&ListParams::default()).await.unwrap();
+    events.iter().any(|event| {
+        let regarding = event
+            .regarding
+            .as_ref()
+            .and_then(|object| object.kind.as_deref());
+        regarding == Some("Lease")
+            && event.reason.as_deref() == Some(reason)
+            && event
+                .note
+                .as_deref()
+                .is_some_and(|told| told.ends_with(note))
+    })
+}
+
 async fn lease(leases: &Api<Lease>) -> (String, i32) {
     let spec = leases.get("orchestratord").await.unwrap().spec.unwrap();
     (
@@ -223,6 +255,18 @@ async fn leadership_moves_on_sigterm_and_comes_back_from_a_stranger() {
     assert_eq!(first.exit_code().await, Some(0), "{}", first.log());
     assert!(!first.log().contains("ERROR"), "{}", first.log());
 
+    let metrics = second.metrics().await;
+    assert_eq!(
+        value(&metrics, "orchestratord_term_starts_total{how=\"free\"}"),
+        1.0
+    );
+    assert_eq!(
+        value(&metrics, "orchestratord_lease_vacant_seconds_count"),
+        1.0
+    );
+    assert_eq!(value(&metrics, "orchestratord_duplicate_identity"), 0.0);
+    assert!(value(&metrics, "orchestratord_lease_renewal_age_seconds") < 10.0);
+
     let stranger = json!({"spec": {"holderIdentity": "not-a-real-candidate"}});
     let params = PatchParams::default();
     leases
@@ -233,6 +277,32 @@ async fn leadership_moves_on_sigterm_and_comes_back_from_a_stranger() {
     wait_for("the second to lead again", async || second.leads().await).await;
     assert_eq!(lease(&leases).await, ("second".to_owned(), 2));
     assert!(second.is_ready().await);
+    let metrics = second.metrics().await;
+    assert_eq!(
+        value(&metrics, "orchestratord_term_ends_total{reason=\"taken\"}"),
+        1.0
+    );
+    assert_eq!(
+        value(&metrics, "orchestratord_term_starts_total{how=\"expired\"}"),
+        1.0
+    );
+
+    let told = [
+        ("LeaderElected", "first leads: there was no Lease"),
+        ("LeaderStopped", ": asked to stop"),
+        ("LeaderElected", "second leads: first gave the Lease back"),
+        ("LeaderStopped", ": not-a-real-candidate holds the Lease"),
+        (
+            "LeaderElected",
+            "second leads: not-a-real-candidate did not renew the Lease",
+        ),
+    ];
+    for (reason, note) in told {
+        wait_for(note, async || {
+            has_event(control_plane.access(), reason, note).await
+        })
+        .await;
+    }
 }
 
 /// Were the bounds of the stop not kept, the process would end itself with another code.

@@ -63,7 +63,7 @@ fn leader(replicas: &[Replica], frozen: Option<usize>) -> Option<usize> {
 }
 
 /// Service accounts' tokens, bound to pods, so that the API server knows which pod writes.
-async fn pods(world: &World) -> Vec<Settings> {
+pub async fn pods(world: &World) -> Vec<Settings> {
     let accounts: Api<ServiceAccount> = Api::namespaced(world.client.clone(), &world.namespace);
     let account = json!({"metadata": {"name": "orchestratord"}});
     let account = serde_json::from_value(account).unwrap();
