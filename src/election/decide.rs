@@ -352,6 +352,14 @@ impl State {
         }
     }
 
+    /// The clock has moved on by more than it should: it jumped, or the process was stopped. So it
+    /// does not tell how long a holder has been silent, and its silence is counted from now.
+    pub fn restart_wait(&mut self, now: Moment) {
+        if let Phase::Candidate(candidate) = &mut self.phase {
+            candidate.restart_wait(now, self.timings.lease_duration);
+        }
+    }
+
     /// The `resourceVersion` that the next replace is compared with, if there is one.
     pub fn version(&self) -> Option<&str> {
         let record = match &self.phase {

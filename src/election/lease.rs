@@ -24,6 +24,9 @@ use super::watch;
 
 /// The driver looks at the clock at least this often: the runtime's timers don't count suspend.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// The clock has jumped, or the process was stopped, if it moved on by this much between two looks:
+/// the longest sleep, and more than a busy machine makes of it.
+const OVERSLEPT: Duration = Duration::from_secs(3);
 /// How often a Lease request that fails in the same way is logged.
 const LOG_EVERY: Duration = Duration::from_secs(30);
 
@@ -52,6 +55,8 @@ pub(super) struct Driver<'a, L> {
     /// The wake-up that is waited for, and its place within the spread.
     alarm: Option<(Wake, Moment)>,
     logged: HashMap<CallError, Moment>,
+    /// When the clock was last looked at.
+    looked: Moment,
 }
 
 impl<'a, L: FnMut(&mut Term)> Driver<'a, L> {
@@ -85,6 +90,7 @@ impl<'a, L: FnMut(&mut Term)> Driver<'a, L> {
             ended_task: None,
             alarm: None,
             logged: HashMap::new(),
+            looked: elector.clock.now(),
         }
     }
 
@@ -124,7 +130,7 @@ impl<'a, L: FnMut(&mut Term)> Driver<'a, L> {
     /// What happens next, with the Lease if that is what was seen.
     async fn next_event(&mut self) -> (Event, Option<Lease>) {
         loop {
-            let now = self.elector.clock.now();
+            let now = self.look();
             self.elector.health.beat(now);
             let due = self.due();
             let rest = due.map_or(LONGEST_SLEEP, |due| due.since(now).min(LONGEST_SLEEP));
@@ -156,6 +162,18 @@ impl<'a, L: FnMut(&mut Term)> Driver<'a, L> {
                 }
             }
         }
+    }
+
+    /// The time; notices if it is not what it should be.
+    fn look(&mut self) -> Moment {
+        let now = self.elector.clock.now();
+        let passed = now.since(self.looked);
+        self.looked = now;
+        if passed > OVERSLEPT {
+            tracing::warn!(?passed, "the clock jumped or this process was stopped");
+            self.state.restart_wait(now);
+        }
+        now
     }
 
     /// When to wake the state up. The place within the spread is drawn once for each wake-up.
@@ -198,7 +216,7 @@ impl<'a, L: FnMut(&mut Term)> Driver<'a, L> {
     async fn take(&mut self, event: Event, lease: Option<Lease>) -> Result<Option<Release>, Error> {
         let mut next = Some(event);
         while let Some(event) = next.take() {
-            let now = self.elector.clock.now();
+            let now = self.look();
             let (state, actions) = decide(self.state.clone(), event, now);
             self.state = state;
             self.keep_base(&lease);

@@ -1,5 +1,7 @@
 //! A replica that wants the Lease.
 
+use std::time::Duration;
+
 use super::leading::Leading;
 use super::{
     Action, Answer, Begun, Call, Claim, EndReason, Event, Me, Outstanding, Phase, Process, Release,
@@ -96,6 +98,17 @@ impl Candidate {
             Wake::exactly(due)
         });
         poll.into_iter().chain(claim).min()
+    }
+
+    /// Counts a holder's silence from now.
+    pub(super) fn restart_wait(&mut self, now: Moment, lease_duration: Duration) {
+        match &mut self.seen {
+            Seen::Nothing => {}
+            Seen::Absent(until) if *until == Moment::default() => {}
+            Seen::Absent(until) => *until = now.plus(lease_duration),
+            Seen::Present(_, since) => *since = now,
+        }
+        self.poll = Wake::exactly(now);
     }
 
     /// Takes in what is seen of the Lease.

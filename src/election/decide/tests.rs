@@ -194,6 +194,42 @@ fn any_sign_of_life_starts_the_wait_again(#[case] changed: Record) {
 }
 
 #[test]
+fn after_a_jump_of_the_clock_a_holders_silence_is_counted_anew() {
+    let mut replica = Replica::reading();
+    replica.answer(1.0, Answer::Read(Some(foreign(1))));
+    replica.0.restart_wait(at(61.0));
+    assert_eq!(
+        replica.calls(61.0, Event::Wake),
+        [Call::Get],
+        "it looks at once"
+    );
+    replica.answer(61.1, Answer::Read(Some(foreign(1))));
+    assert_eq!(replica.calls(75.9, Event::Wake), [Call::Get]);
+    replica.answer(75.95, Answer::Read(Some(foreign(1))));
+    assert_eq!(
+        replica.calls(76.0, Event::Wake),
+        [replace(1, claim(4, false))]
+    );
+}
+
+#[rstest]
+#[case::free(Some(record(None, Some(3), 1)), 61.0)]
+#[case::absent(None, 61.0)]
+fn a_jump_of_the_clock_does_not_hold_up_what_is_free(
+    #[case] seen: Option<Record>,
+    #[case] due: f64,
+) {
+    let mut replica = Replica::reading();
+    replica.answer(0.1, Answer::Failed);
+    replica.0.restart_wait(at(60.0));
+    replica.step(60.0, Event::Wake);
+    assert_eq!(
+        replica.calls(due, Event::Answer(Answer::Read(seen))).len(),
+        1
+    );
+}
+
+#[test]
 fn the_first_read_is_due_at_once() {
     assert_eq!(Replica::new().0.wake(), Some(Wake::exactly(at(0.0))));
 }
