@@ -7,6 +7,7 @@ mod components;
 pub mod control_plane;
 mod kubeconfig;
 mod network;
+pub mod peers;
 mod pki;
 pub mod prerequisites;
 pub mod process;
