@@ -31,20 +31,14 @@ struct Target {
 pub struct Binaries(BTreeMap<String, PathBuf>);
 
 impl Binaries {
-    /// Builds the operator and the stand-ins, which cargo does only as far as something has changed.
-    pub async fn compile() -> Result<Self> {
+    /// Builds all binaries of `packages`, which cargo does only as far as something has changed.
+    pub async fn compile(packages: &[&str]) -> Result<Self> {
         let version = command::run(Command::new("rustc").arg("-vV"), command::SHORT).await?;
         let mut cargo = exec::cargo()?;
         cargo
             .args(["build", "--release", "--target", &host_triple(&version)?])
-            .args([
-                "--package",
-                "orchestratord",
-                "--package",
-                "stand-ins",
-                "--bins",
-            ])
-            .arg("--message-format=json-render-diagnostics")
+            .args(packages.iter().flat_map(|name| ["--package", name]))
+            .args(["--bins", "--message-format=json-render-diagnostics"])
             .env("RUSTFLAGS", "-C target-feature=+crt-static");
         Ok(Self(executables(
             &command::run(&mut cargo, BUILD_LIMIT).await?,
