@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use mzcompose::progress::Progress;
 use mzcompose::state::Instance;
 
+use crate::bench;
 use crate::test_run::{self, Part};
 use crate::workflow::WORKFLOWS;
 use crate::{down, run, status, up};
@@ -60,6 +61,11 @@ enum Command {
         #[command(flatten)]
         target: Target,
     },
+    /// Measure something beside others who do the same.
+    Bench {
+        #[command(subcommand)]
+        benchmark: Benchmark,
+    },
     /// Run everything that CI runs: lints, unit and integration tests, workflows.
     Test {
         /// Only this part; may be repeated.
@@ -69,6 +75,12 @@ enum Command {
         #[arg(last = true)]
         arguments: Vec<String>,
     },
+}
+
+#[derive(Debug, Subcommand)]
+enum Benchmark {
+    /// How leadership moves: the operator, other leader elections, and a bare script as the floor.
+    Handover(bench::Handover),
 }
 
 /// Which cluster to work on.
@@ -129,6 +141,9 @@ impl Cli {
                 repeat,
                 target,
             } => run::leader_failover(&target, repeat, json, &progress).await,
+            Command::Bench {
+                benchmark: Benchmark::Handover(options),
+            } => bench::handover(&options, &progress).await,
             Command::Test { only, arguments } => test_run::test(&only, &arguments, &progress).await,
         }
     }
@@ -170,6 +185,7 @@ mod tests {
         assert!(refused(&["up", "--kubeconfg", "x"]).contains("--kubeconfg"));
         assert!(refused(&["run", "leader-fallover"]).contains("leader-failover"));
         assert!(refused(&["run", "leader-failover", "--repeat", "0"]).contains("--repeat"));
+        assert!(refused(&["bench", "handover", "--only", "flor"]).contains("floor"));
         assert!(refused(&["up", "--kubeconfig", "x", "--instance", "test"]).contains("--instance"));
     }
 }

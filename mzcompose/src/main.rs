@@ -1,5 +1,6 @@
 //! `cargo mzcompose`: arguments in, exit code out.
 
+mod bench;
 mod cli;
 mod down;
 mod environment;
