@@ -11,11 +11,13 @@ use crate::cli::Args;
 /// Where Kubernetes mounts the namespace of a pod's service account.
 const SERVICE_ACCOUNT_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
-/// Server-side bound of every watch.
-pub const WATCH_TIMEOUT: Duration = Duration::from_secs(29);
+/// Server-side bound of every watch: the longest that kube allows, because each is opened again by
+/// every replica, whether it leads or not.
+pub const WATCH_TIMEOUT: Duration = Duration::from_secs(294);
 
-/// A connection that is silent for longer than any watch is broken.
-const READ_TIMEOUT: Duration = Duration::from_secs(WATCH_TIMEOUT.as_secs() + 11);
+/// The API server sends a bookmark about once a minute to a watch that shows nothing else, so an
+/// open connection that is silent for longer is broken. A peer that is gone is noticed sooner.
+const READ_TIMEOUT: Duration = Duration::from_secs(100);
 
 /// The cluster, as this process reaches it.
 #[derive(Clone, Debug)]

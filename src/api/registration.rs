@@ -12,7 +12,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     ServiceReference, WebhookClientConfig, WebhookConversion,
 };
 use kube::api::{Patch, PatchParams};
-use kube::runtime::wait::{await_condition, conditions::is_crd_established};
+use kube::runtime::wait::{Condition, await_condition, conditions::is_crd_established};
 use kube::{Api, Client, CustomResourceExt, ResourceExt};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -240,9 +240,11 @@ async fn apply(
     })?;
     check_stored_versions(crd, existing.as_ref())?;
     let params = PatchParams::apply(FIELD_MANAGER).force();
-    api.patch(name, &params, &Patch::Apply(crd))
-        .await
-        .map_err(|source| failed("apply", name, source))?;
+    let applied = api.patch(name, &params, &Patch::Apply(crd)).await;
+    let applied = applied.map_err(|source| failed("apply", name, source))?;
+    if is_crd_established().matches_object(Some(&applied)) {
+        return Ok(());
+    }
     await_condition(api.clone(), name, is_crd_established())
         .await
         .map_err(|source| failed("watch", name, source))?;

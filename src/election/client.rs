@@ -1,5 +1,7 @@
 //! A Kubernetes client that does not wait for more to send.
 
+use std::time::Duration;
+
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -9,6 +11,12 @@ use kube::client::retry::RetryPolicy;
 use kube::{Client, Config};
 use tower::retry::RetryLayer;
 use tower::{BoxError, ServiceBuilder};
+
+/// A connection that is silent for so long is probed, so that one whose peer is gone, or whose
+/// way there is cut, breaks within half a minute.
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(15);
+const KEEPALIVE_EVERY: Duration = Duration::from_secs(5);
+const KEEPALIVE_TRIES: u32 = 3;
 
 /// A client like [`Client::try_from`]'s, but with `TCP_NODELAY`: without it, a request of two
 /// segments waits some 40 ms for the peer's delayed acknowledgement, which is most of a handover.
@@ -22,6 +30,9 @@ pub fn prompt_client(config: Config) -> kube::Result<Client> {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_nodelay(true);
+    connector.set_keepalive(Some(KEEPALIVE_AFTER));
+    connector.set_keepalive_interval(Some(KEEPALIVE_EVERY));
+    connector.set_keepalive_retries(Some(KEEPALIVE_TRIES));
     let mut connector =
         TimeoutConnector::new(config.rustls_https_connector_with_connector(connector)?);
     connector.set_connect_timeout(config.connect_timeout);
