@@ -4,6 +4,7 @@
 
 mod chart;
 mod conversion;
+mod examples;
 mod handover;
 mod process;
 mod rollout;
