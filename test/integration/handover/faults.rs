@@ -104,7 +104,7 @@ async fn a_leader_in_a_black_hole_stops_before_another_takes_over() {
         world
             .audit()
             .slipped(Duration::ZERO, |user| super::identity(&world, user)),
-        0
+        [""; 0]
     );
     proxy.set(Way::Open);
     wait_for("it to campaign again", async || {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use mzcompose::control_plane::{Access, ControlPlane, SHARED_AUDIT_LOG};
@@ -18,6 +18,8 @@ use super::candidate::{GUARDED, Replica, Settings};
 
 /// Generous: a loaded machine is slow, and no figure is taken here.
 const BOUND: Duration = Duration::from_secs(120);
+/// Claims so close to a write are told with it.
+const NEAR: SignedDuration = SignedDuration::from_secs(3);
 /// Everything that a candidate does with its Lease.
 pub const ALL: [&str; 6] = ["get", "list", "watch", "create", "update", "patch"];
 
@@ -186,11 +188,17 @@ pub struct Audit {
     writes: Vec<Write>,
 }
 
+#[derive(Debug)]
 struct Claim {
     holder: String,
+    /// The version that it was compared with: claims follow each other by that, while their answers
+    /// may overtake each other.
+    replaced: u64,
+    received: Timestamp,
     completed: Timestamp,
 }
 
+#[derive(Debug)]
 pub struct Write {
     pub user: String,
     received: Timestamp,
@@ -231,13 +239,17 @@ impl Audit {
                 continue;
             }
             match (object["resource"].as_str(), object["name"].as_str()) {
-                (Some("leases"), _) => claims.push(Claim {
-                    holder: entry.request_object.unwrap_or_default()["spec"]["holderIdentity"]
-                        .as_str()
-                        .unwrap_or_default()
-                        .to_owned(),
-                    completed: entry.stage_timestamp,
-                }),
+                (Some("leases"), _) => {
+                    let lease = entry.request_object.unwrap_or_default();
+                    let text = |path| lease.pointer(path).and_then(Value::as_str);
+                    let replaced = text("/metadata/resourceVersion").and_then(|v| v.parse().ok());
+                    claims.push(Claim {
+                        holder: text("/spec/holderIdentity").unwrap_or_default().to_owned(),
+                        replaced: replaced.unwrap_or_default(),
+                        received: entry.request_received_timestamp,
+                        completed: entry.stage_timestamp,
+                    });
+                }
                 (Some("configmaps"), Some(GUARDED)) => writes.push(Write {
                     user: writer(&entry.user),
                     received: entry.request_received_timestamp,
@@ -245,7 +257,7 @@ impl Audit {
                 _ => {}
             }
         }
-        claims.sort_by_key(|claim| claim.completed);
+        claims.sort_by_key(|claim| claim.replaced);
         Self { claims, writes }
     }
 
@@ -262,26 +274,27 @@ impl Audit {
     }
 
     /// Accepted writes that arrived while the Lease named somebody else than the writer: that claim
-    /// had been answered `lag` before the write was received.
-    pub fn slipped(&self, lag: Duration, holder_of: impl Fn(&str) -> String) -> usize {
+    /// had been answered `lag` before the write was received, and the writer had not made one since.
+    pub fn slipped(&self, lag: Duration, holder_of: impl Fn(&str) -> String) -> Vec<String> {
         let slipped = |write: &&Write| {
-            let by_then = |claim: &&Claim| claim.completed + lag < write.received;
-            let named = self.claims.iter().rev().find(by_then);
+            let answered = |claim: &Claim| claim.completed + lag < write.received;
+            let Some(last) = self.claims.iter().rposition(answered) else {
+                return false;
+            };
             let holder = holder_of(&write.user);
-            named.is_some_and(|claim| claim.holder != holder)
-                && !self.holds(&holder, write.received)
+            let mut since = self.claims.iter().skip(last);
+            let held = since.any(|claim| claim.holder == holder && claim.received < write.received);
+            !held
         };
-        self.writes.iter().filter(slipped).count()
+        let writes = self.writes.iter().filter(slipped);
+        writes.map(|write| self.describe(write)).collect()
     }
 
-    /// Whether the last claim answered before `time` was by `holder`.
-    fn holds(&self, holder: &str, time: Timestamp) -> bool {
-        let last = self
-            .claims
-            .iter()
-            .rev()
-            .find(|claim| claim.completed < time);
-        last.is_some_and(|claim| claim.holder == holder)
+    /// A write, and the claims around it.
+    fn describe(&self, write: &Write) -> String {
+        let near = |claim: &&Claim| claim.received.duration_since(write.received).abs() < NEAR;
+        let claims: Vec<_> = self.claims.iter().filter(near).collect();
+        format!("{write:?} among {claims:#?}")
     }
 
     /// How often the Lease was given to another holder.
