@@ -278,6 +278,12 @@ impl State {
             Answer::Read(seen) => {
                 candidate.unsettled = false;
                 candidate.sight(&self.me, seen, now, out);
+                if let Some(record) = candidate.record()
+                    && candidate.is_foreign(&self.me, record)
+                {
+                    // The race is over: its conflicts don't count in the next.
+                    self.conflicts = 0;
+                }
             }
             Answer::Gone => {
                 self.count_conflict(sent);

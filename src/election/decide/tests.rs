@@ -277,6 +277,23 @@ fn endless_conflicts_are_paced() {
 }
 
 #[test]
+fn races_lost_long_ago_do_not_slow_down_the_next() {
+    let mut replica = Replica::reading();
+    let free = |version| Answer::Read(Some(record(None, Some(1), version)));
+    replica.answer(0.0, free(1));
+    for race in 1..=5_u32 {
+        let (now, version) = (f64::from(race) * 0.1, 2 * race);
+        replica.answer(now, Answer::Conflict);
+        replica.answer(now, Answer::Read(Some(foreign(version))));
+        let calls = replica.calls(
+            now,
+            Event::Watched(Some(record(None, Some(1), version + 1))),
+        );
+        assert_eq!(calls.len(), 1, "race {race}");
+    }
+}
+
+#[test]
 fn a_write_that_fails_is_read_again_and_paced() {
     let mut replica = Replica::reading();
     replica.answer(0.0, Answer::Read(Some(record(None, Some(1), 1))));
