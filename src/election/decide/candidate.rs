@@ -233,7 +233,10 @@ impl State {
             }
             Event::Watched(seen) => {
                 candidate.sight(&self.me, seen, now, out);
-                candidate.poll = self.next_poll(now);
+                // What settles a doubt is a read only, so that is not put off.
+                if !candidate.unsettled {
+                    candidate.poll = self.next_poll(now);
+                }
                 self.campaign(candidate, now, out);
             }
             Event::Answer(answer) => match self.outstanding.take() {

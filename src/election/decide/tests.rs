@@ -327,6 +327,24 @@ fn nothing_is_written_before_an_ambiguous_write_is_read_again() {
 }
 
 #[test]
+fn the_watch_does_not_put_off_the_read_that_settles_a_doubt() {
+    let mut replica = Replica::reading();
+    replica.answer(0.0, Answer::Read(Some(record(None, Some(2), 1))));
+    replica.answer(3.0, Answer::Failed);
+    replica.answer(6.0, Answer::Failed);
+    replica.step(7.5, Event::Watched(Some(foreign(2))));
+    assert_eq!(replica.wake(), 8.0);
+    assert_eq!(replica.calls(8.0, Event::Wake), [Call::Get]);
+    replica.answer(8.1, Answer::Read(Some(foreign(2))));
+    let free = Event::Watched(Some(record(None, Some(3), 3)));
+    assert_eq!(
+        replica.calls(9.0, free),
+        [replace(3, claim(4, false))],
+        "at once"
+    );
+}
+
+#[test]
 fn the_echo_of_our_own_claim_does_not_disturb_it() {
     let mut replica = Replica::reading();
     replica.answer(0.0, Answer::Read(Some(record(None, Some(2), 1))));
