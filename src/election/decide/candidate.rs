@@ -140,8 +140,9 @@ impl Candidate {
         }
         let contested = self.contested && named.is_some();
         self.seen = match (seen, &self.seen) {
-            (None, Seen::Present(old, since)) if self.is_foreign(me, old) => {
-                Seen::Absent(since.plus(old.duration))
+            // It may have been renewed right before, unseen.
+            (None, Seen::Present(old, _)) if self.is_foreign(me, old) => {
+                Seen::Absent(now.plus(old.duration))
             }
             (None, Seen::Absent(until)) => Seen::Absent(*until),
             (None, Seen::Present(..) | Seen::Nothing) => Seen::Absent(Moment::default()),

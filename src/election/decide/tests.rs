@@ -538,9 +538,26 @@ fn a_standby_gives_the_holder_of_a_deleted_lease_time_to_notice() {
     let mut replica = Replica::reading();
     replica.answer(1.0, Answer::Read(Some(foreign(1))));
     assert_eq!(replica.calls(2.0, Event::Watched(None)), []);
-    assert_eq!(replica.calls(15.9, Event::Watched(None)), []);
+    assert_eq!(replica.calls(16.9, Event::Watched(None)), []);
     let create = Call::Create(claim(0, false));
-    assert_eq!(replica.calls(16.0, Event::Wake), [create]);
+    assert_eq!(replica.calls(17.0, Event::Wake), [create]);
+}
+
+#[test]
+fn a_deletion_may_come_after_renewals_that_were_not_seen() {
+    let mut replica = Replica::reading();
+    replica.answer(1.0, Answer::Read(Some(foreign(1))));
+    replica.calls(4.0, Event::Wake);
+    replica.answer(7.0, Answer::Failed);
+    assert_eq!(replica.calls(10.0, Event::Wake), [Call::Get]);
+    replica.answer(10.1, Answer::Read(None));
+    assert_eq!(
+        replica.calls(25.0, Event::Watched(None)),
+        [],
+        "the holder may have renewed it right before"
+    );
+    let create = Call::Create(claim(0, false));
+    assert_eq!(replica.calls(25.1, Event::Wake), [create]);
 }
 
 #[test]
