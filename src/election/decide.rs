@@ -8,6 +8,8 @@
 
 mod candidate;
 mod leading;
+#[cfg(test)]
+mod proof;
 mod releasing;
 #[cfg(test)]
 mod tests;

@@ -12,24 +12,24 @@ use crate::election::record::Record;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Candidate {
-    seen: Seen,
+    pub(super) seen: Seen,
     /// When to read the Lease if the watch stays silent.
-    poll: Wake,
+    pub(super) poll: Wake,
     /// The outcome of a write of ours is unknown: nothing is written before a read has told.
     pub(super) unsettled: bool,
     /// Since when the Lease is seen without a holder.
-    vacant_since: Option<Moment>,
+    pub(super) vacant_since: Option<Moment>,
     /// The last holder seen.
-    previous: Option<String>,
+    pub(super) previous: Option<String>,
     /// Another process wrote the Lease in our name while we led, so it lives.
     contested: bool,
     /// The process that was told of as a duplicate of this one.
-    duplicate: Option<Process>,
+    pub(super) duplicate: Option<Process>,
 }
 
 /// What was last seen of the Lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Seen {
+pub(super) enum Seen {
     Nothing,
     /// Until when another that held it when it was last seen may still act, for it need not know
     /// yet that its Lease was deleted.

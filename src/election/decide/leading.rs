@@ -14,10 +14,10 @@ pub(super) struct Leading {
     /// Our Lease, as last written or read.
     pub(super) record: Record,
     /// The right to write ends here: send time of the last successful write + renew deadline.
-    until: Moment,
-    renew_at: Moment,
+    pub(super) until: Moment,
+    pub(super) renew_at: Moment,
     /// Set while it is in doubt that the Lease is as in `record`: when to read it.
-    read_at: Option<Moment>,
+    pub(super) read_at: Option<Moment>,
 }
 
 /// What was seen of the Lease at the end of a term.

@@ -12,9 +12,9 @@ pub(super) struct Releasing {
     /// Our Lease as last seen; `None` if it has to be read first.
     pub(super) own: Option<Record>,
     /// Until then the write that was outstanding when the stop came may still answer.
-    patience: Moment,
-    until: Moment,
-    read_at: Moment,
+    pub(super) patience: Moment,
+    pub(super) until: Moment,
+    pub(super) read_at: Moment,
 }
 
 impl Releasing {

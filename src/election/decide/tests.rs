@@ -20,7 +20,7 @@ fn record(holder: Option<&str>, transitions: Option<i32>, version: u32) -> Recor
     }
 }
 
-fn process(nonce: &str, pod_uid: Option<&str>) -> Process {
+pub(super) fn process(nonce: &str, pod_uid: Option<&str>) -> Process {
     let value =
         serde_json::json!({"nonce": nonce, "pod": format!("pod-of-{nonce}"), "podUid": pod_uid});
     serde_json::from_value(value).unwrap()
