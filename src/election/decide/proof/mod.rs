@@ -1,5 +1,6 @@
 //! What the election promises, proven for `decide` as the driver runs it: over every course that
-//! three replicas and a few faults can take, with no limit in time ([`model`]).
+//! three replicas and a few faults can take, with no limit in time ([`model`]), and over many random
+//! courses of up to five replicas with more faults and finer time ([`simulation`]).
 //!
 //! The promises hold as long as a lease duration on the fastest clock is longer than a renew
 //! deadline on the slowest.
@@ -11,6 +12,7 @@
 mod lease;
 mod model;
 mod replica;
+mod simulation;
 
 use self::lease::{Hand, Request, Server};
 use self::replica::{Effects, Open, Replica};
