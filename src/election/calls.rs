@@ -106,7 +106,7 @@ fn failed(error: kube::Error) -> Outcome {
 }
 
 /// `lease` with `claim` written into it; everything else stays as it is.
-fn claimed(mut lease: Lease, claim: &Claim, signer: &Signer) -> Lease {
+pub(super) fn claimed(mut lease: Lease, claim: &Claim, signer: &Signer) -> Lease {
     let now = || MicroTime(Timestamp::now());
     let spec = lease.spec.get_or_insert_default();
     if claim.holder.is_none() {

@@ -44,6 +44,8 @@
 //! What it can't do: recall a write that is already on the wire when a stopped process is
 //! resumed.
 
+#[cfg(test)]
+mod any_lease;
 mod calls;
 mod client;
 mod clock;
