@@ -1,5 +1,7 @@
 //! One replica: `decide`, and around it what the driver does.
 
+use std::time::Duration;
+
 use super::super::{Action, Answer, Call, Claim, EndReason, Event, Me, Release, State};
 use super::{Bug, Request};
 use crate::election::clock::Moment;
@@ -92,10 +94,11 @@ impl Replica {
     pub(super) fn answer(&mut self, answer: Answer, now: Moment, bug: Option<Bug>) -> Effects {
         self.sent = None;
         let written = matches!(answer, Answer::Written(_));
-        if written && bug == Some(Bug::DeadlineFromReply) {
-            if let Some(outstanding) = &mut self.state.outstanding {
-                outstanding.sent = now;
-            }
+        if written
+            && bug == Some(Bug::DeadlineFromReply)
+            && let Some(outstanding) = &mut self.state.outstanding
+        {
+            outstanding.sent = now;
         }
         self.take(Event::Answer(answer), now, bug)
     }
@@ -133,47 +136,55 @@ impl Replica {
         if seen.is_some() && seen.as_deref() == self.state.version() {
             self.base.clone_from(&seen);
         }
-        let version = seen.as_ref().and_then(|seen| seen.parse().ok());
         for action in actions {
-            match action {
-                Action::Call { call, bound } => {
-                    let patience = (bug != Some(Bug::NoTimeouts)).then_some(bound);
-                    let until = now.plus(patience.unwrap_or(std::time::Duration::MAX));
-                    let request = self.request(call);
-                    let knew = self.last_signer.clone();
-                    let sent = self.sent.replace(Sent {
-                        request,
-                        until,
-                        knew,
-                    });
-                    effects.superseded = sent.map(|sent| sent.request);
-                    effects.called = true;
-                }
-                Action::Begin(begun) => {
-                    self.open(begun.until, version, now);
-                    effects.began = Some(begun.how.as_str());
-                }
-                Action::Extend { until, .. } => {
-                    self.expect(self.is_open(now), "extends a term that is over");
-                    self.term = None;
-                    self.open(until, version, now);
-                }
-                Action::End(reason) => {
-                    self.expect(self.term.is_some(), "ends a term that has not begun");
-                    self.term = None;
-                    let until = now.plus(self.state.timings.join_time());
-                    let seen = seen.clone();
-                    self.joining = Some(Joining { until, seen });
-                    effects.ended = Some(reason);
-                }
-                Action::Finish(release) => {
-                    self.finished = Some(release);
-                    effects.superseded = self.sent.take().map(|sent| sent.request);
-                }
-                Action::Saw { .. } | Action::Duplicate { .. } | Action::Vacant(_) => {}
-            }
+            self.carry_out(action, seen.as_deref(), now, bug, &mut effects);
         }
         effects
+    }
+
+    fn carry_out(
+        &mut self,
+        action: Action,
+        seen: Option<&str>,
+        now: Moment,
+        bug: Option<Bug>,
+        effects: &mut Effects,
+    ) {
+        let version = seen.and_then(|seen| seen.parse().ok());
+        match action {
+            Action::Call { call, bound } => {
+                let patience = (bug != Some(Bug::NoTimeouts)).then_some(bound);
+                let sent = Sent {
+                    request: self.request(call),
+                    until: now.plus(patience.unwrap_or(Duration::MAX)),
+                    knew: self.last_signer.clone(),
+                };
+                effects.superseded = self.sent.replace(sent).map(|sent| sent.request);
+                effects.called = true;
+            }
+            Action::Begin(begun) => {
+                self.open(begun.until, version, now);
+                effects.began = Some(begun.how.as_str());
+            }
+            Action::Extend { until, .. } => {
+                self.expect(self.is_open(now), "extends a term that is over");
+                self.term = None;
+                self.open(until, version, now);
+            }
+            Action::End(reason) => {
+                self.expect(self.term.is_some(), "ends a term that has not begun");
+                self.term = None;
+                let until = now.plus(self.state.timings.join_time());
+                let seen = seen.map(str::to_owned);
+                self.joining = Some(Joining { until, seen });
+                effects.ended = Some(reason);
+            }
+            Action::Finish(release) => {
+                self.finished = Some(release);
+                effects.superseded = self.sent.take().map(|sent| sent.request);
+            }
+            Action::Saw { .. } | Action::Duplicate { .. } | Action::Vacant(_) => {}
+        }
     }
 
     fn open(&mut self, until: Moment, version: Option<u32>, now: Moment) {
