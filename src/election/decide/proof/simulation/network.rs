@@ -202,7 +202,8 @@ impl Course {
             node.paused = self.now + lasts;
             self.troubled = self.troubled.max(node.paused);
         }
-        let again = self.now < node.twice || (self.now < node.cut && self.chance.next() % 2 == 0);
+        let again =
+            self.now < node.twice || (self.now < node.cut && self.chance.next().is_multiple_of(2));
         if again {
             let late = self.chance.between(LATENCY, 8 * SECOND);
             self.strays
