@@ -191,7 +191,7 @@ proptest! {
         let record = read(&held);
         prop_assert!(record.is_held_by(ME));
         prop_assert_eq!(record.duration, Timings::default().lease_duration);
-        prop_assert!(record.transitions >= before.transitions.or(Some(0)));
+        prop_assert!(record.transitions >= before.transitions.max(Some(0)));
         prop_assert_eq!(record.process.as_ref(), Some(&candidate.process));
         let now = Moment::new(waited);
         let (state, actions) = decide(state, Event::Answer(Answer::Written(record)), now);
