@@ -22,6 +22,9 @@ type Micros = u64;
 const NEVER: Micros = Micros::MAX;
 const SECOND: Micros = 1_000_000;
 
+/// A process that was stopped for longer notices.
+const OVERSLEPT: Micros = 3 * SECOND;
+
 /// A course: who takes part, what goes wrong, and the seed of all that is left to chance.
 #[derive(Clone, Debug)]
 struct Schedule {
@@ -106,6 +109,8 @@ struct Node {
     slow: Micros,
     twice: Micros,
     paused: Micros,
+    /// It was stopped for so long that it notices.
+    overslept: bool,
     /// For how long it is stopped once it has sent a write.
     freezes: Option<Micros>,
     /// When a blind watch is opened again.
@@ -142,6 +147,7 @@ impl Node {
             slow: 0,
             twice: 0,
             paused: 0,
+            overslept: false,
             freezes: None,
             reopens: NEVER,
             returns: NEVER,
@@ -158,6 +164,11 @@ impl Node {
         let since = moment.since(clock(self.index, self.rate, 0)).as_micros();
         let since = u64::try_from(since.min(1 << 50)).unwrap_or(NEVER);
         (since * 1000).div_ceil(self.rate)
+    }
+
+    fn pause(&mut self, now: Micros, lasts: Micros) {
+        self.paused = self.paused.max(now + lasts);
+        self.overslept |= lasts > OVERSLEPT;
     }
 
     fn leads(&self) -> bool {

@@ -17,8 +17,8 @@ pub(super) enum Move {
     Watch(usize),
     /// The tasks of a term are gone.
     Joined(usize),
-    /// A stopped process is resumed.
-    Resume(usize),
+    /// A stopped process is resumed, and notices that it was stopped, if it was for long enough.
+    Resume(usize, bool),
     /// A write that nobody waits for reaches the server.
     Stray(usize),
     /// Something goes wrong, of the setup's so-manieth kind, for a replica.
@@ -101,7 +101,7 @@ impl World {
                 due |= !slow;
             }
             if node.paused {
-                moves.push(Move::Resume(node.index));
+                moves.extend([false, true].map(|notices| Move::Resume(node.index, notices)));
             }
         }
         moves.extend((0..self.strays.len()).map(Move::Stray));
@@ -153,7 +153,13 @@ impl World {
                 node.tasks_are_slow = false;
                 node.replica.joined(now, setup.bug)
             }),
-            Move::Resume(index) => Arc::make_mut(&mut self.nodes[index]).paused = false,
+            Move::Resume(index, notices) => {
+                let node = Arc::make_mut(&mut self.nodes[index]);
+                node.paused = false;
+                if notices {
+                    node.replica.state.restart_wait(node.now());
+                }
+            }
             Move::Stray(index) => {
                 let request = self.strays.remove(index);
                 let (_, changed) = self.server.serve(&request, setup.bug);

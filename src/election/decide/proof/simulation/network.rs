@@ -129,6 +129,9 @@ impl Course {
         let sent = node.replica.sent.as_ref();
         let knew = sent.and_then(|sent| sent.knew.clone());
         let now = node.clock(self.now);
+        if std::mem::take(&mut node.overslept) {
+            node.replica.state.restart_wait(now);
+        }
         let effects = step(&mut node.replica, now);
         if let Some(broken) = node.replica.broken {
             return Err(format!("{} {broken}", NAMES[index]));
@@ -199,7 +202,7 @@ impl Course {
         if write.is_some()
             && let Some(lasts) = node.freezes.take()
         {
-            node.paused = self.now + lasts;
+            node.pause(self.now, lasts);
             self.troubled = self.troubled.max(node.paused);
         }
         let again =
@@ -273,7 +276,7 @@ impl Course {
             Kind::Mute => node.mute = node.mute.max(over),
             Kind::Slow => node.slow = node.slow.max(over),
             Kind::Twice => node.twice = node.twice.max(over),
-            Kind::Pause => node.paused = node.paused.max(over),
+            Kind::Pause => node.pause(self.now, trouble.lasts),
             Kind::Freeze => node.freezes = Some(trouble.lasts),
             Kind::Blind => {
                 node.sightings.clear();
