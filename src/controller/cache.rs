@@ -15,7 +15,8 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta};
 use kube::runtime::reflector::{self, ObjectRef, Store, store::Writer};
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::utils::Backoff;
+use kube::runtime::watcher::{self, DefaultBackoff, Event, watcher};
 use kube::runtime::{WatchStreamExt, reflector::Lookup};
 use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
@@ -34,6 +35,8 @@ use crate::errors::cause_chain;
 const PAGE_SIZE: u32 = 500;
 /// Triggers that a slow controller may fall behind before it looks at everything instead.
 const TRIGGERS: usize = 4096;
+/// The longest pause before a watch that fails is tried again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 /// Bound on asking once whether cert-manager is installed.
 const DISCOVERY_BOUND: Duration = Duration::from_secs(5);
 
@@ -138,6 +141,25 @@ impl Caches {
     }
 }
 
+/// The pauses of a watch that fails: kube's own, but never so long that a replica which leads again
+/// after an outage works blindly.
+#[derive(Default)]
+struct Pauses(DefaultBackoff);
+
+impl Iterator for Pauses {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        self.0.next().map(|pause| pause.min(LONGEST_PAUSE))
+    }
+}
+
+impl Backoff for Pauses {
+    fn reset(&mut self) {
+        self.0.reset();
+    }
+}
+
 fn config() -> watcher::Config {
     let timeout = u32::try_from(WATCH_TIMEOUT.as_secs()).unwrap_or(u32::MAX);
     watcher::Config::default()
@@ -154,7 +176,7 @@ where
     let store = writer.as_reader();
     let api: Api<DynamicObject> = Api::all_with(client, &ApiResource::erase::<K>(&()));
     watcher(api, config())
-        .default_backoff()
+        .backoff(Pauses::default())
         .inspect_err(|error| tell_failure(&kind, error))
         .try_filter_map(|event| std::future::ready(Ok(decode::event(event, &store))))
         .reflect(writer)
@@ -215,7 +237,7 @@ where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     watcher(api, config().labels(RESOURCE_ID))
-        .default_backoff()
+        .backoff(Pauses::default())
         .inspect_err(|error| tell_failure(kind, error))
         .filter_map(async |event| event.ok())
         .for_each(async |event| match event {

@@ -233,3 +233,32 @@ fn active(materialize: &Materialize) -> u64 {
         .as_ref()
         .map_or(0, |status| status.active_generation)
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_generation_that_is_refused_is_tried_again_at_leisure_and_goes_on_once_it_is_not() {
+    let world = World::start().await;
+    world.forbid_stateful_sets().await;
+    world
+        .create(json!({ "environmentdImageRef": IMAGE, "backendSecretName": "backend" }))
+        .await;
+    let refused = world
+        .wait("the refusal", |m| condition(m).reason == "FailedDeploy")
+        .await;
+    let tries = world.failures();
+    world.wait_for_failures(tries + 2).await;
+    let still = world.get::<Materialize>("env").await.unwrap();
+    assert_eq!(
+        still.metadata.resource_version, refused.metadata.resource_version,
+        "what is not news is not written"
+    );
+    let tries = world.failures();
+    assert!(tries < 10, "{tries} tries");
+
+    world.allow_stateful_sets().await;
+    world
+        .wait("the rollout to go on", |m| {
+            condition(m).reason == "Applying"
+        })
+        .await;
+    world.wait("the rollout", is_settled).await;
+}

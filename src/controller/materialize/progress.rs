@@ -69,7 +69,7 @@ async fn cancel(environment: &mut Environment<'_>, timeout: Duration) -> Result<
 async fn bring_up(environment: &mut Environment<'_>, is_forced: bool) -> Result<Wanted, Stop> {
     let generation = environment.active().next();
     let wanted = Wanted::render(environment, generation)?;
-    if !is_waiting_for_promotion(environment, &wanted) {
+    if !is_waiting_for_promotion(environment, &wanted) && !has_been_refused(environment) {
         environment
             .transition(&Transition::Applying(generation))
             .await?;
@@ -107,17 +107,34 @@ async fn apply(
     }
     let brought_up = generation::bring_up(environment, wanted, is_forced);
     let result = pass.step("generation_resources", brought_up).await;
-    if let Err(Stop::Failed(error)) = &result {
-        let message = format!(
-            "Failed to apply generation {}: {}",
-            wanted.generation,
-            cause_chain(error)
-        );
-        environment
-            .transition(&Transition::FailedDeploy(message))
-            .await?;
+    let generation = wanted.generation;
+    match &result {
+        Err(Stop::Failed(error)) => {
+            let why = cause_chain(error);
+            let message = format!("Failed to apply generation {generation}: {why}");
+            environment
+                .transition(&Transition::FailedDeploy(message))
+                .await?;
+        }
+        _ if has_been_refused(environment) => {
+            environment
+                .transition(&Transition::Applying(generation))
+                .await?;
+        }
+        _ => {}
     }
     result
+}
+
+/// Whether this very spec could not be applied the last time. That it is tried again is no news:
+/// each write of the status starts the next pass at once.
+fn has_been_refused(environment: &Environment<'_>) -> bool {
+    let condition = environment.status.conditions.first();
+    condition.is_some_and(|condition| {
+        Reason::FailedDeploy.is_of(condition)
+            && condition.observed_generation == environment.materialize.metadata.generation
+            && environment.status.resources_hash.is_empty()
+    })
 }
 
 /// Whether this very generation is parked: looking at it again must not seem like applying it.

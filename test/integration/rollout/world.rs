@@ -16,7 +16,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::{Namespace, Pod, Secret};
+use k8s_openapi::api::core::v1::{Namespace, Pod, ResourceQuota, Secret};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -57,6 +57,7 @@ type StandIns = Arc<Mutex<HashMap<String, Environmentd>>>;
 pub struct World {
     client: Client,
     hold_catchup: Arc<Mutex<bool>>,
+    metrics: Metrics,
     _tasks: JoinSet<()>,
     _control_plane: ControlPlane,
 }
@@ -79,10 +80,13 @@ impl World {
             stand_ins.clone(),
             hold_catchup.clone(),
         ));
-        tasks.spawn(campaign(&control_plane, &client, stand_ins).await);
+        let metrics = Metrics::new().unwrap();
+        let campaign = campaign(&control_plane, &client, stand_ins, metrics.clone()).await;
+        tasks.spawn(campaign);
         Self {
             client,
             hold_catchup,
+            metrics,
             _tasks: tasks,
             _control_plane: control_plane,
         }
@@ -198,6 +202,48 @@ impl World {
             .unwrap();
     }
 
+    /// Has the API server refuse every StatefulSet.
+    pub async fn forbid_stateful_sets(&self) {
+        let quota = json!({
+            "metadata": { "name": "none" },
+            "spec": { "hard": { "count/statefulsets.apps": "0" } },
+        });
+        let quota = serde_json::from_value(quota).unwrap();
+        let api = self.api::<ResourceQuota>();
+        api.create(&PostParams::default(), &quota).await.unwrap();
+        let counted = |quota: &ResourceQuota| {
+            quota
+                .status
+                .as_ref()
+                .is_some_and(|status| status.hard.is_some())
+        };
+        self.wait_for("the quota to count", "none", counted).await;
+    }
+
+    pub async fn allow_stateful_sets(&self) {
+        let api = self.api::<ResourceQuota>();
+        api.delete("none", &DeleteParams::default()).await.unwrap();
+    }
+
+    /// How many passes over environments have failed.
+    pub fn failures(&self) -> u64 {
+        let passes = &self.metrics.reconciliations;
+        passes
+            .with_label_values(&["materialize", "apply", "failed"])
+            .get()
+    }
+
+    pub async fn wait_for_failures(&self, count: u64) {
+        let failed = async {
+            while self.failures() < count {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(BOUND, failed)
+            .await
+            .expect("more failures");
+    }
+
     /// Whether a line with this text was logged.
     pub fn has_logged(&self, text: &str) -> bool {
         String::from_utf8_lossy(&LOG.lock().unwrap()).contains(text)
@@ -304,6 +350,7 @@ async fn campaign(
     control_plane: &ControlPlane,
     client: &Client,
     stand_ins: StandIns,
+    metrics: Metrics,
 ) -> impl Future<Output = ()> + use<> {
     let arguments = [
         "orchestratord",
@@ -328,7 +375,6 @@ async fn campaign(
     };
     let caches = Caches::start(client);
     caches.ready(BOUND).await.unwrap();
-    let metrics = Metrics::new().unwrap();
     let settings = Settings {
         environment: Arc::new(args.environment),
         logging: Arc::new(args.logging),
