@@ -12,6 +12,8 @@ const NOT_STARTED: u8 = 0;
 const RUNNING: u8 = 1;
 const ENDED: u8 = 2;
 const NEVER: u64 = u64::MAX;
+/// How long the elector has to recover before it is reported.
+const CONVALESCENCE: Duration = Duration::from_secs(2);
 
 /// The elector's pulse. Says nothing of who leads: a standby is healthy. Clones show the same.
 #[derive(Clone)]
@@ -28,6 +30,8 @@ struct Inner {
     stage: AtomicU8,
     pulse: AtomicU64,
     until: AtomicU64,
+    /// Since when something is wrong.
+    ill_since: AtomicU64,
 }
 
 /// What is wrong with the elector.
@@ -53,23 +57,47 @@ impl ElectorHealth {
             stage: AtomicU8::new(NOT_STARTED),
             pulse: AtomicU64::new(0),
             until: AtomicU64::new(NEVER),
+            ill_since: AtomicU64::new(NEVER),
         };
         Self {
             inner: Arc::new(inner),
         }
     }
 
-    /// Checks the elector.
+    /// Checks the elector. What is wrong is only told once it has been so for two seconds: after
+    /// the whole process was stopped, the elector needs a moment to find out.
     ///
     /// # Errors
     /// What is wrong; the process should be restarted then.
     pub fn check(&self) -> Result<(), Unhealthy> {
+        let now = self.inner.clock.now();
+        let check = self.look(now);
+        if check.is_ok() {
+            self.inner.ill_since.store(NEVER, Ordering::SeqCst);
+            return Ok(());
+        }
+        let _ = self.inner.ill_since.compare_exchange(
+            NEVER,
+            nanos(now),
+            Ordering::SeqCst,
+            Ordering::SeqCst,
+        );
+        check.or_else(|error| {
+            let ill_for = now.since(moment(&self.inner.ill_since));
+            if ill_for < CONVALESCENCE {
+                Ok(())
+            } else {
+                Err(error)
+            }
+        })
+    }
+
+    fn look(&self, now: Moment) -> Result<(), Unhealthy> {
         match self.inner.stage.load(Ordering::SeqCst) {
             NOT_STARTED => return Ok(()),
             ENDED => return Err(Unhealthy::Ended),
             _ => {}
         }
-        let now = self.inner.clock.now();
         let over = now.since(moment(&self.inner.until));
         if over > self.inner.join_time {
             return Err(Unhealthy::OverHolding(over));
@@ -114,7 +142,10 @@ fn moment(nanos: &AtomicU64) -> Moment {
     Moment::new(Duration::from_nanos(nanos.load(Ordering::SeqCst)))
 }
 
-fn store(nanos: &AtomicU64, moment: Moment) {
-    let value = u64::try_from(moment.since_epoch().as_nanos()).unwrap_or(NEVER);
-    nanos.store(value, Ordering::SeqCst);
+fn nanos(moment: Moment) -> u64 {
+    u64::try_from(moment.since_epoch().as_nanos()).unwrap_or(NEVER)
+}
+
+fn store(at: &AtomicU64, moment: Moment) {
+    at.store(nanos(moment), Ordering::SeqCst);
 }
