@@ -19,8 +19,8 @@ use crate::pod;
 
 /// Events that wait to be published; more are dropped, which only a fault can bring about.
 const WAITING_EVENTS: usize = 64;
-/// How often missing rights are told of.
-const FORBIDDEN_EVERY: Duration = Duration::from_secs(600);
+/// How often missing rights are told of. The right to publish Events may be missing at first too.
+const FORBIDDEN_EVERY: Duration = Duration::from_secs(60);
 /// How long the last words may take once the Lease is given back.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
