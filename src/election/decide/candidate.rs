@@ -105,7 +105,7 @@ impl Candidate {
         match &mut self.seen {
             Seen::Nothing => {}
             Seen::Absent(until) if *until == Moment::default() => {}
-            Seen::Absent(until) => *until = now.plus(lease_duration),
+            Seen::Absent(until) => *until = now.plus(lease_duration).max(*until),
             Seen::Present(_, since) => *since = now,
         }
         self.poll = Wake::exactly(now);

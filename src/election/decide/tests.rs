@@ -544,6 +544,21 @@ fn a_standby_gives_the_holder_of_a_deleted_lease_time_to_notice() {
 }
 
 #[test]
+fn a_clock_that_jumped_does_not_shorten_the_wait() {
+    let mut replica = Replica::reading();
+    let patient = Record {
+        duration: Duration::from_secs(60),
+        ..foreign(1)
+    };
+    replica.answer(1.0, Answer::Read(Some(patient)));
+    replica.step(2.0, Event::Watched(None));
+    replica.0.restart_wait(at(6.0));
+    assert_eq!(replica.calls(61.9, Event::Watched(None)), []);
+    let create = Call::Create(claim(0, false));
+    assert_eq!(replica.calls(62.0, Event::Wake), [create]);
+}
+
+#[test]
 fn a_deletion_may_come_after_renewals_that_were_not_seen() {
     let mut replica = Replica::reading();
     replica.answer(1.0, Answer::Read(Some(foreign(1))));
