@@ -64,7 +64,7 @@ impl ElectorHealth {
         }
     }
 
-    /// Checks the elector. What is wrong is only told once it has been so for two seconds: after
+    /// Checks the elector. That it stands still is only told once it has for two seconds: after
     /// the whole process was stopped, the elector needs a moment to find out.
     ///
     /// # Errors
@@ -72,9 +72,13 @@ impl ElectorHealth {
     pub fn check(&self) -> Result<(), Unhealthy> {
         let now = self.inner.clock.now();
         let check = self.look(now);
-        if check.is_ok() {
-            self.inner.ill_since.store(NEVER, Ordering::SeqCst);
-            return Ok(());
+        match check {
+            Ok(()) => {
+                self.inner.ill_since.store(NEVER, Ordering::SeqCst);
+                return Ok(());
+            }
+            Err(Unhealthy::Ended) => return check,
+            Err(Unhealthy::Stalled(_) | Unhealthy::OverHolding(_)) => {}
         }
         let _ = self.inner.ill_since.compare_exchange(
             NEVER,
