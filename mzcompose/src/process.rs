@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::sync::{LazyLock, mpsc};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, sleep};
 
@@ -106,8 +106,7 @@ impl Process {
             .stderr(log);
         let pid = spawn_from_lasting_thread(command)
             .with_context(|| format!("cannot start {}", self.name))?;
-        let identity =
-            Identity::of(pid).with_context(|| format!("{} ended as it started", self.name))?;
+        let identity = Identity::of(pid).ok_or_else(|| self.died())?;
         PidFile {
             identity,
             command: self.digest(),
@@ -123,15 +122,16 @@ impl Process {
 
     /// Fails with the end of its log unless it runs.
     pub fn check(&self) -> Result<()> {
-        if self.running()?.is_none() {
-            bail!(
-                "{} died; the end of {}:\n{}",
-                self.name,
-                self.log_path().display(),
-                self.log_tail()
-            );
+        match self.running()? {
+            Some(_) => Ok(()),
+            None => Err(self.died()),
         }
-        Ok(())
+    }
+
+    fn died(&self) -> Error {
+        let (name, log) = (&self.name, self.log_path());
+        let tail = self.log_tail();
+        anyhow!("{name} died; the end of {}:\n{tail}", log.display())
     }
 
     /// Ends it at once and waits until it is gone.
@@ -289,14 +289,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_death_during_a_wait_ends_it_with_the_log() {
+    async fn a_death_at_the_start_or_during_a_wait_is_told_with_the_log() {
         let dir = tempfile::tempdir().unwrap();
         let process = process(dir.path(), "echo port 1 is taken; exit 1");
-        process.ensure().await.unwrap();
         let limit = Duration::from_secs(60);
-        let error = wait_until("it", limit, &[&process], async || Ok(false))
-            .await
-            .unwrap_err();
+        let error = match process.ensure().await {
+            Ok(_) => wait_until("it", limit, &[&process], async || Ok(false)).await,
+            // So quick that it was gone before it was looked at.
+            Err(error) => Err(error),
+        };
+        let error = error.unwrap_err();
         assert!(error.to_string().contains("port 1 is taken"), "{error}");
     }
 

@@ -453,3 +453,24 @@ async fn a_restarted_process_of_the_same_pod_leads_at_once() {
     assert!(start.elapsed() < AT_ONCE, "{:?}", start.elapsed());
     assert_eq!((begun.transitions, begun.how), (0, Takeover::Resumed));
 }
+
+#[rstest]
+#[case::acquired_otherwise(json!({"acquireTime": "1970-01-01T00:00:00.000000Z"}))]
+#[case::never_acquired(json!({"acquireTime": null}))]
+#[case::more_often(json!({"leaseTransitions": 100}))]
+#[case::for_longer(json!({"leaseDurationSeconds": 100}))]
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_tampered_with_but_names_its_holder_stays_his(
+    #[case] change: serde_json::Value,
+) {
+    let api = FakeApi::default();
+    let (leader, standby) = leader_and_standby(&api).await;
+    for _ in 0..10 {
+        api.patch(change.clone());
+        sleep(Duration::from_millis(700)).await;
+    }
+    sleep(2 * LEASE_DURATION).await;
+    assert!(leader.leads(), "{:?}", leader.told());
+    assert_eq!(leader.told().len(), 1);
+    assert_eq!(standby.told(), []);
+}
