@@ -67,8 +67,11 @@ impl State {
         match event {
             Event::Stop(reason) => self.end_term(leading, reason, None, now, out),
             Event::Watched(seen) => {
-                let own = seen.is_some_and(|record| self.still_holds(&leading.record, &record));
-                if !own {
+                let intact = seen.is_some_and(|record| {
+                    self.still_holds(&leading.record, &record)
+                        && record.duration == leading.record.duration
+                });
+                if !intact {
                     leading.read_at = Some(now);
                     self.get(now, out);
                 }
@@ -102,6 +105,10 @@ impl State {
                 });
             }
             Answer::Read(Some(record)) if self.still_holds(&leading.record, &record) => {
+                if record.duration != leading.record.duration {
+                    // Others would wait for another time than we count on: set it right.
+                    leading.renew_at = now;
+                }
                 leading.record = record;
                 leading.read_at = None;
             }

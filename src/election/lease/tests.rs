@@ -454,6 +454,16 @@ async fn a_restarted_process_of_the_same_pod_leads_at_once() {
     assert_eq!((begun.transitions, begun.how), (0, Takeover::Resumed));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_shortened_by_hand_is_set_right_before_another_takes_it() {
+    let api = FakeApi::default();
+    let (leader, standby) = leader_and_standby(&api).await;
+    api.patch(json!({"leaseDurationSeconds": 1}));
+    sleep(2 * LEASE_DURATION).await;
+    assert!(leader.leads(), "{:?}", leader.told());
+    assert_eq!(standby.told(), []);
+}
+
 #[rstest]
 #[case::acquired_otherwise(json!({"acquireTime": "1970-01-01T00:00:00.000000Z"}))]
 #[case::never_acquired(json!({"acquireTime": null}))]
