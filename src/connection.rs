@@ -15,9 +15,9 @@ const SERVICE_ACCOUNT_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/servicea
 /// every replica, whether it leads or not.
 pub const WATCH_TIMEOUT: Duration = Duration::from_secs(294);
 
-/// The API server sends a bookmark about once a minute to a watch that shows nothing else, so an
+/// The API server sends a bookmark every minute or two to a watch that shows nothing else, so an
 /// open connection that is silent for longer is broken. A peer that is gone is noticed sooner.
-const READ_TIMEOUT: Duration = Duration::from_secs(100);
+const READ_TIMEOUT: Duration = Duration::from_secs(200);
 
 /// The cluster, as this process reaches it.
 #[derive(Clone, Debug)]

@@ -8,6 +8,8 @@ use prometheus::{
     Registry, TextEncoder,
 };
 
+use crate::election::{CallError, EndReason, Takeover};
+
 /// Buckets of reconciliation and step durations, in seconds.
 const RECONCILIATION_BUCKETS: [f64; 6] = [0.01, 0.05, 0.25, 1.0, 5.0, 30.0];
 /// Buckets of conversions, and of all that has to do with the Lease, in seconds.
@@ -160,7 +162,21 @@ impl Metrics {
             registry,
         };
         metrics.register()?;
+        metrics.show_zeros();
         Ok(metrics)
+    }
+
+    /// Counters that nothing has happened to yet, so that their first increase is one.
+    fn show_zeros(&self) {
+        for how in Takeover::KINDS {
+            self.term_starts.with_label_values(&[how]);
+        }
+        for reason in EndReason::KINDS {
+            self.term_ends.with_label_values(&[reason]);
+        }
+        for kind in CallError::ALL {
+            self.lease_call_failures.with_label_values(&[kind.as_str()]);
+        }
     }
 
     fn register(&self) -> Result<(), prometheus::Error> {
@@ -242,5 +258,12 @@ mod tests {
             text.lines().any(|line| line == "orchestratord_is_leader 0"),
             "{text}"
         );
+        for shown in [
+            "orchestratord_term_starts_total{how=\"free\"} 0",
+            "orchestratord_term_ends_total{reason=\"deleted\"} 0",
+            "orchestratord_lease_call_failures_total{kind=\"forbidden\"} 0",
+        ] {
+            assert!(text.lines().any(|line| line == shown), "{shown} in {text}");
+        }
     }
 }

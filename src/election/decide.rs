@@ -76,6 +76,9 @@ pub enum Call {
 }
 
 impl Takeover {
+    /// Every kind, as [`Self::as_str`] names it.
+    pub const KINDS: [&str; 4] = ["created", "free", "expired", "resumed"];
+
     /// The kind in snake case; fit for a metric's label.
     pub const fn as_str(&self) -> &'static str {
         match self {
@@ -88,6 +91,17 @@ impl Takeover {
 }
 
 impl EndReason {
+    /// Every kind, as [`Self::as_str`] names it.
+    pub const KINDS: [&str; 7] = [
+        "stopped",
+        "task_ended",
+        "deadline",
+        "taken",
+        "duplicate_identity",
+        "vacated",
+        "deleted",
+    ];
+
     /// The reason without its particulars, in snake case; fit for a metric's label.
     pub const fn as_str(&self) -> &'static str {
         match self {

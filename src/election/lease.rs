@@ -110,10 +110,11 @@ impl<'a, L: FnMut(&mut Term)> Driver<'a, L> {
         };
         match release {
             Release::Released => {
-                let since = self.stop_asked;
-                let took = since.map(|asked| self.elector.clock.now().since(asked));
-                tracing::info!(?took, "gave the Lease back");
-                self.elector.observer.released(took.unwrap_or_default());
+                tracing::info!("gave the Lease back");
+                if let Some(asked) = self.stop_asked {
+                    let took = self.elector.clock.now().since(asked);
+                    self.elector.observer.released(took);
+                }
             }
             Release::NotHeld => tracing::info!("left the election; the Lease was not ours"),
             Release::TimedOut => tracing::warn!(
@@ -140,7 +141,7 @@ impl<'a, L: FnMut(&mut Term)> Driver<'a, L> {
                 biased;
                 () = self.stop.cancelled(), if !self.stopping => {
                     self.stopping = true;
-                    self.stop_asked = Some(now);
+                    self.stop_asked = Some(self.elector.clock.now());
                     return (Event::Stop(EndReason::Stopped), None);
                 }
                 Some(ended) = OptionFuture::from(task_end) => {

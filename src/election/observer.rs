@@ -21,7 +21,7 @@ pub trait Observer: Send + Sync + 'static {
     fn duplicate_identity(&self, _own_pod: &str, _other_pod: Option<&str>) {}
     /// Nobody held the Lease for this long, as seen from here.
     fn vacant(&self, _time: Duration) {}
-    /// The Lease was given back, this long after the stop was asked for.
+    /// The Lease was given back, this long after a stop was asked for.
     fn released(&self, _took: Duration) {}
     /// A write was refused by a term's fence.
     fn fence_refused(&self) {}
@@ -50,6 +50,17 @@ pub enum CallError {
 }
 
 impl CallError {
+    /// Every kind.
+    pub const ALL: [Self; 7] = [
+        Self::Timeout,
+        Self::Unauthorized,
+        Self::Forbidden,
+        Self::Throttled,
+        Self::Server,
+        Self::Refused,
+        Self::Connection,
+    ];
+
     /// The kind in snake case.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -263,6 +263,7 @@ pub(super) enum Told {
     Began(Begun),
     Ended(EndReason),
     Refused,
+    Released(Duration),
     Duplicate { own: String, other: Option<String> },
 }
 
@@ -284,6 +285,9 @@ impl Observer for Diary {
     }
     fn fence_refused(&self) {
         self.note(Told::Refused);
+    }
+    fn released(&self, took: Duration) {
+        self.note(Told::Released(took));
     }
     fn duplicate_identity(&self, own_pod: &str, other_pod: Option<&str>) {
         self.note(Told::Duplicate {
@@ -400,6 +404,14 @@ impl Replica {
             Some(Told::Ended(reason)) => reason,
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Stops it, waits for its end, and returns what it has told.
+    pub(super) async fn last_words(self) -> Vec<Told> {
+        let diary = self.diary.clone();
+        self.stopped().await.unwrap();
+        let diary = diary.0.lock().unwrap();
+        diary.iter().map(|(_, told)| told.clone()).collect()
     }
 
     /// Stops it and waits for its end.

@@ -484,3 +484,16 @@ async fn a_lease_that_is_tampered_with_but_names_its_holder_stays_his(
     assert_eq!(leader.told().len(), 1);
     assert_eq!(standby.told(), []);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_handover_is_timed_from_when_the_stop_is_asked_for() {
+    let api = FakeApi::default();
+    let (leader, _standby) = leader_and_standby(&api).await;
+    // In the middle of the driver's sleep.
+    sleep(Duration::from_millis(700)).await;
+    let told = leader.last_words().await;
+    let Some(Told::Released(took)) = told.last() else {
+        panic!("{told:?}");
+    };
+    assert!(*took > Duration::ZERO && *took < AT_ONCE, "{took:?}");
+}
