@@ -46,30 +46,49 @@ where
     ObjectRef::new(&stored.name_any()).within(&stored.namespace().unwrap_or_default())
 }
 
+/// Why an object cannot be used.
+#[derive(Debug, PartialEq, Eq)]
+struct Unreadable {
+    object: String,
+    field: String,
+    error: String,
+}
+
 /// The object, or one warning that names what is wrong with it.
 fn read<K>(stored: DynamicObject) -> Option<K>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned,
 {
-    let object = format!(
-        "{} {}/{}",
-        K::kind(&()),
-        stored.namespace().unwrap_or_default(),
-        stored.name_any()
-    );
-    let json = serde_json::to_value(stored)
-        .inspect_err(|error| warn!(object, %error, "cannot be written as JSON; it is left alone"))
-        .ok()?;
+    let warn = |Unreadable {
+                    object,
+                    field,
+                    error,
+                }: &Unreadable| {
+        warn!(
+            object,
+            field, error, "cannot be read; nothing is done about it until that field is corrected"
+        );
+    };
+    try_read(stored).inspect_err(warn).ok()
+}
+
+fn try_read<K>(stored: DynamicObject) -> Result<K, Unreadable>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned,
+{
+    let (namespace, name) = (stored.namespace().unwrap_or_default(), stored.name_any());
+    let object = format!("{} {namespace}/{name}", K::kind(&()));
+    let unreadable = |field: String, error: String| Unreadable {
+        object,
+        field,
+        error,
+    };
+    let json = match serde_json::to_value(stored) {
+        Ok(json) => json,
+        Err(error) => return Err(unreadable(".".to_owned(), error.to_string())),
+    };
     serde_path_to_error::deserialize(json)
-        .inspect_err(|error| {
-            warn!(
-                object,
-                field = %error.path(),
-                error = %error.inner(),
-                "cannot be read; nothing is done about it until that field is corrected"
-            );
-        })
-        .ok()
+        .map_err(|error| unreadable(error.path().to_string(), error.inner().to_string()))
 }
 
 #[cfg(test)]
@@ -143,26 +162,14 @@ mod tests {
         assert_eq!(after(deleted_bad), [""; 0]);
     }
 
-    /// What is logged meanwhile, as text for people.
-    fn logged(what: impl FnOnce()) -> String {
-        let (reader, writer) = std::io::pipe().unwrap();
-        let subscriber = tracing_subscriber::fmt()
-            .with_ansi(false)
-            .with_writer(std::sync::Mutex::new(writer))
-            .finish();
-        tracing::subscriber::with_default(subscriber, what);
-        std::io::read_to_string(reader).unwrap()
-    }
-
     #[test]
     fn the_warning_names_the_object_and_the_field() {
-        let log = logged(|| {
-            assert!(read::<Materialize>(bad("b")).is_none());
-        });
+        let unreadable = try_read::<Materialize>(bad("b")).unwrap_err();
+        assert_eq!(unreadable.object, "Materialize ns/b");
+        assert_eq!(unreadable.field, "spec.rolloutStrategy");
         assert!(
-            log.contains("object=\"Materialize ns/b\" field=spec.rolloutStrategy"),
-            "{log}"
+            unreadable.error.contains("unknown variant"),
+            "{unreadable:?}"
         );
-        assert_eq!(log.lines().count(), 1, "{log}");
     }
 }
