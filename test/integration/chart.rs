@@ -164,6 +164,11 @@ fn the_grace_period_follows_from_the_bounds_of_the_stop(
 }
 
 #[rstest]
+#[case("leaseDurationSeconds: 1.5", "leaseDurationSeconds")]
+#[case("leaseDurationSeconds: 301", "leaseDurationSeconds")]
+#[case("joinTimeoutSeconds: 0", "joinTimeoutSeconds")]
+#[case("retryPeriodSeconds: two", "retryPeriodSeconds")]
+#[case("leaseDurationSecnds: 20", "leaseDurationSecnds")]
 #[case(
     "leaseDurationSeconds: 12",
     "must stay below leaseDurationSeconds (12)"
