@@ -19,6 +19,7 @@ use kube::{Api, Client, Config};
 use orchestratord::election::{Candidate, Elector, Process, Term, Timings, prompt_client};
 use serde_json::json;
 use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 /// Counts in a ConfigMap for as long as the term lasts. The client refuses writes after that, but
@@ -66,10 +67,16 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let elector = Elector::new(config, client, candidate, Arc::new(()))?;
     let stop = CancellationToken::new();
     let asked = stop.clone();
+    let (mut interrupt, mut terminate) = (
+        signal(SignalKind::interrupt())?,
+        signal(SignalKind::terminate())?,
+    );
     tokio::spawn(async move {
-        if tokio::signal::ctrl_c().await.is_ok() {
-            asked.cancel();
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
         }
+        asked.cancel();
     });
     // Returns once the Lease is given back; the server has answered until here.
     let lead = |term: &mut Term| term.spawn("reconciler", reconcile(term.client(), term.token()));

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use kube::Config;
 use orchestratord::election::{Candidate, Elector, Error, Process, Term, Timings, prompt_client};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 /// Stands for a controller.
@@ -49,10 +50,16 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let config = Config::infer().await?;
     let stop = CancellationToken::new();
     let asked = stop.clone();
+    let (mut interrupt, mut terminate) = (
+        signal(SignalKind::interrupt())?,
+        signal(SignalKind::terminate())?,
+    );
     tokio::spawn(async move {
-        if tokio::signal::ctrl_c().await.is_ok() {
-            asked.cancel();
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
         }
+        asked.cancel();
     });
     let ((), ()) = tokio::try_join!(
         campaign(

@@ -113,7 +113,7 @@ async fn two_locks_are_led_by_one_process_each_under_its_own_lease() {
         let lease = world.leases().get(lease).await.unwrap();
         assert_eq!(lease.spec.unwrap().holder_identity.as_deref(), Some("one"));
     }
-    example.stop(Signal::INT).await;
+    example.stop(Signal::TERM).await;
 }
 
 #[tokio::test]
