@@ -28,6 +28,7 @@ use mzcompose::progress::{Progress, Step};
 use mzcompose::tools::{Module, Tools};
 
 use crate::interrupt;
+use crate::output::say;
 
 use arena::Arena;
 use audit::AuditLog;
@@ -75,9 +76,9 @@ pub async fn handover(options: &Handover, progress: &Progress) -> Result<ExitCod
     let report = interrupt::interruptible(measure_all(options, progress)).await?;
     if options.json {
         let json = serde_json::to_string_pretty(&report).context("writing the report")?;
-        println!("{json}");
+        say(json)?;
     } else {
-        print!("{}", table::table(&report));
+        say(table::table(&report).trim_end())?;
     }
     let complete = report.candidates.iter().all(|one| one.failures.is_empty());
     Ok(if complete {

@@ -10,6 +10,7 @@ use mzcompose::progress::Progress;
 use mzcompose::state::Instance;
 
 use crate::bench;
+use crate::output::say;
 use crate::test_run::{self, Part};
 use crate::workflow::WORKFLOWS;
 use crate::{down, run, status, up};
@@ -47,7 +48,7 @@ enum Command {
     },
     /// Name the workflows that `run` knows.
     List,
-    /// Run a workflow on a cluster, which is started if need be.
+    /// Run a workflow on a cluster, which is started if need be; replaces the operator and the environment there.
     Run {
         /// The workflow.
         #[arg(value_enum)]
@@ -131,10 +132,7 @@ impl Cli {
                 .await
                 .map(|()| ExitCode::SUCCESS),
             Command::Status { json } => status::status(json).await.map(|()| ExitCode::SUCCESS),
-            Command::List => {
-                list();
-                Ok(ExitCode::SUCCESS)
-            }
+            Command::List => list().map(|()| ExitCode::SUCCESS),
             Command::Run {
                 workflow: WorkflowName::LeaderFailover,
                 json,
@@ -149,10 +147,11 @@ impl Cli {
     }
 }
 
-fn list() {
+fn list() -> Result<()> {
     for (name, purpose) in WORKFLOWS {
-        println!("{name:<20} {purpose}");
+        say(format!("{name:<20} {purpose}"))?;
     }
+    Ok(())
 }
 
 #[cfg(test)]

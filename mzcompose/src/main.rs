@@ -9,6 +9,7 @@ mod images;
 mod install;
 mod interrupt;
 mod kubernetes;
+mod output;
 mod run;
 mod status;
 mod target;

@@ -10,6 +10,7 @@ use mzcompose::progress::Progress;
 
 use crate::cli::Target;
 use crate::kubernetes::{LEASE, leases, operator_logs};
+use crate::output::say;
 use crate::target::{self, Ready};
 use crate::workflow::leader_failover;
 use crate::workflow::report::{Report, Run};
@@ -26,10 +27,7 @@ pub async fn leader_failover(
     })
     .await?;
     if json {
-        println!(
-            "{}",
-            serde_json::to_string_pretty(&report).context("writing the report")?
-        );
+        say(serde_json::to_string_pretty(&report).context("writing the report")?)?;
     }
     let passed = report.runs.iter().all(|run| run.passed);
     Ok(if passed {

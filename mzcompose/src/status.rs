@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::cli::Name;
 use crate::environment;
 use crate::kubernetes::{lease_holder, ready_operator_pods};
+use crate::output::say;
 
 /// A cluster that is half up may never answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
@@ -48,13 +49,10 @@ pub async fn status(json: bool) -> Result<()> {
         clusters.push(ClusterStatus { machines, operator });
     }
     if json {
-        println!("{}", serde_json::to_string_pretty(&Status { clusters })?);
-        return Ok(());
+        return say(serde_json::to_string_pretty(&Status { clusters })?);
     }
-    for cluster in &clusters {
-        print!("{cluster}");
-    }
-    Ok(())
+    let clusters: Vec<_> = clusters.iter().map(ToString::to_string).collect();
+    say(clusters.concat().trim_end())
 }
 
 async fn operator(kubeconfig: &Path) -> Result<OperatorStatus> {

@@ -16,6 +16,7 @@ use crate::kubernetes::{
     ENVIRONMENT_NAMESPACE, LEASE, OPERATOR_NAMESPACE, eventually, is_ready, lease_holder,
     operator_logs, unless_an_image_fails,
 };
+use crate::output::say;
 use crate::target::{self, Ready};
 
 /// How long the environment's pods may take once the rollout is complete.
@@ -37,8 +38,7 @@ pub async fn up(target: &Target, progress: &Progress) -> Result<()> {
         installed?;
         next_steps(ready).await
     });
-    println!("{}", done.await?);
-    Ok(())
+    say(done.await?)
 }
 
 async fn install_and_apply(ready: &Ready, progress: &Progress) -> Result<()> {

@@ -10,5 +10,5 @@ pub mod steps;
 /// Every workflow, with one line of what it shows.
 pub const WORKFLOWS: [(&str, &str); 1] = [(
     "leader-failover",
-    "leadership moves between replicas, and neither a conversion nor a rollout notices",
+    "leadership moves between replicas, and neither a conversion nor a rollout notices; installs operator and environment afresh",
 )];
