@@ -25,51 +25,51 @@ pub struct LoggingArgs {
     /// Text before every log line
     #[arg(long, env = "ORCHESTRATORD_LOG_PREFIX")]
     pub log_prefix: Option<String>,
-    /// OpenTelemetry collector, also forwarded to environmentd
+    /// OpenTelemetry collector, forwarded to environmentd; the operator itself exports nothing
     #[arg(long, env = "ORCHESTRATORD_OPENTELEMETRY_ENDPOINT")]
     pub opentelemetry_endpoint: Option<String>,
-    /// Header sent to the collector, NAME=VALUE
+    /// Accepted for compatibility, NAME=VALUE; has no effect
     #[arg(
         long,
         env = "ORCHESTRATORD_OPENTELEMETRY_HEADER",
         value_delimiter = ','
     )]
     pub opentelemetry_header: Vec<KeyValue>,
-    /// Which spans are exported
+    /// Accepted for compatibility; has no effect
     #[arg(long, env = "ORCHESTRATORD_STARTUP_OPENTELEMETRY_FILTER", default_value = "info", value_parser = filter)]
     pub startup_opentelemetry_filter: String,
-    /// Resource attribute of every span, NAME=VALUE
+    /// Accepted for compatibility, NAME=VALUE; has no effect
     #[arg(
         long,
         env = "ORCHESTRATORD_OPENTELEMETRY_RESOURCE",
         value_delimiter = ','
     )]
     pub opentelemetry_resource: Vec<KeyValue>,
-    /// Spans kept while waiting to be exported
+    /// Accepted for compatibility; has no effect
     #[arg(
         long,
         env = "ORCHESTRATORD_OPENTELEMETRY_MAX_BATCH_QUEUE_SIZE",
         default_value_t = 2048
     )]
     pub opentelemetry_max_batch_queue_size: usize,
-    /// Spans in one export
+    /// Accepted for compatibility; has no effect
     #[arg(
         long,
         env = "ORCHESTRATORD_OPENTELEMETRY_MAX_EXPORT_BATCH_SIZE",
         default_value_t = 512
     )]
     pub opentelemetry_max_export_batch_size: usize,
-    /// Exports at a time
+    /// Accepted for compatibility; has no effect
     #[arg(
         long,
         env = "ORCHESTRATORD_OPENTELEMETRY_MAX_CONCURRENT_EXPORTS",
         default_value_t = 1
     )]
     pub opentelemetry_max_concurrent_exports: usize,
-    /// Time between exports
+    /// Accepted for compatibility; has no effect
     #[arg(long, env = "ORCHESTRATORD_OPENTELEMETRY_SCHED_DELAY", default_value = "5000ms", value_parser = duration)]
     pub opentelemetry_sched_delay: Duration,
-    /// How long one export may take
+    /// Accepted for compatibility; has no effect
     #[arg(long, env = "ORCHESTRATORD_OPENTELEMETRY_MAX_EXPORT_TIMEOUT", default_value = "30s", value_parser = duration)]
     pub opentelemetry_max_export_timeout: Duration,
     /// Sentry project, forwarded to environmentd

@@ -19,7 +19,7 @@ pub struct ProcessArgs {
         default_value = "minikube"
     )]
     pub kubernetes_context: String,
-    /// Address of the profiling server
+    /// Accepted for compatibility; there is no profiling server
     #[arg(long, default_value = "[::]:8004")]
     pub profiling_listen_address: SocketAddr,
     /// Address of the metrics and health server
@@ -82,7 +82,7 @@ pub struct WebhookArgs {
 /// The GCP node-upgrade watcher.
 #[derive(Args, Clone, Debug)]
 pub struct NodeUpgradeArgs {
-    /// Roll environments off nodes that GKE is about to upgrade
+    /// Roll environments off nodes that GKE is about to upgrade; checked, but without effect so far
     #[arg(long)]
     pub enable_gcp_node_upgrade_rollout_trigger: bool,
     /// Pub/Sub subscription: projects/{project}/subscriptions/{subscription}
