@@ -246,6 +246,11 @@ async fn leadership_moves_on_sigterm_and_comes_back_from_a_stranger() {
     wait_for("the first to lead", async || first.leads().await).await;
     let second = Replica::start(&kubeconfig, folder.path(), "second");
     wait_for("the second to be ready", async || second.is_ready().await).await;
+    // It is ready before it campaigns: only then does it know whose Lease it takes over.
+    wait_for("the second to campaign", async || {
+        second.log().contains("another replica holds the Lease")
+    })
+    .await;
     assert!(!second.leads().await);
     assert_eq!(lease(&leases).await, ("first".to_owned(), 0));
 
