@@ -9,7 +9,8 @@ use kube::Client;
 use kube::runtime::events::{Event, EventType};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
 use crate::election::{Begun, CallError, EndReason, Observer, Takeover};
 use crate::events::Publisher;
@@ -21,7 +22,7 @@ use crate::pod;
 const WAITING_EVENTS: usize = 64;
 /// How often missing rights are told of. The right to publish Events may be missing at first too.
 const FORBIDDEN_EVERY: Duration = Duration::from_secs(60);
-/// How long the last words may take once the Lease is given back.
+/// How long after the stop the last words may take, so that they add nothing to a release that hangs.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// The leader's voice: an [`Observer`] of the election.
@@ -33,8 +34,11 @@ pub struct Leadership {
     told_forbidden: Mutex<Option<Instant>>,
 }
 
-/// What carries out what [`Leadership`] says; ends once that is dropped.
-pub struct Announcer(JoinSet<()>);
+/// What carries out what [`Leadership`] says; ends once that is dropped, at most 2 s after the stop.
+pub struct Announcer {
+    tasks: JoinSet<()>,
+    stop: CancellationToken,
+}
 
 impl Leadership {
     /// Speaks for the replica `identity`; its Lease is in `namespace`. `pod` is the name and
@@ -46,16 +50,19 @@ impl Leadership {
         namespace: &str,
         identity: &str,
         pod: Option<(String, String)>,
+        stop: &CancellationToken,
     ) -> (Self, Announcer) {
         let (leading, follow) = watch::channel(false);
         let (events, queue) = mpsc::channel(WAITING_EVENTS);
         let mut tasks = JoinSet::new();
         if let Some((name, namespace)) = pod {
             let client = client.clone();
-            tasks.spawn(pod::follow_leadership(client, namespace, name, follow));
+            let following = pod::follow_leadership(client, namespace, name, follow);
+            tasks.spawn(until_last_words(stop.clone(), following));
         }
         let publisher = Publisher::new(client.clone(), "leader-election", identity);
-        tasks.spawn(publish(publisher, lease(namespace), queue));
+        let publishing = publish(publisher, lease(namespace), queue);
+        tasks.spawn(until_last_words(stop.clone(), publishing));
         let leadership = Self {
             metrics,
             leading,
@@ -63,7 +70,8 @@ impl Leadership {
             identity: identity.to_owned(),
             told_forbidden: Mutex::default(),
         };
-        (leadership, Announcer(tasks))
+        let stop = stop.clone();
+        (leadership, Announcer { tasks, stop })
     }
 
     fn tell(&self, type_: EventType, reason: &str, note: String) {
@@ -94,12 +102,21 @@ impl Leadership {
 }
 
 impl Announcer {
-    /// Waits until everything is said, at most 2 s.
+    /// Waits until everything is said, at most 2 s after the stop, which is now if it was not before.
     pub async fn finish(mut self) {
-        let said = async { while self.0.join_next().await.is_some() {} };
-        if timeout(LAST_WORDS, said).await.is_err() {
-            tracing::warn!(bound = ?LAST_WORDS, "could not publish the last Events in time");
-        }
+        self.stop.cancel();
+        while self.tasks.join_next().await.is_some() {}
+    }
+}
+
+async fn until_last_words(stop: CancellationToken, speaking: impl Future<Output = ()>) {
+    let over = async {
+        stop.cancelled().await;
+        sleep(LAST_WORDS).await;
+    };
+    tokio::select! {
+        () = speaking => {}
+        () = over => tracing::warn!(bound = ?LAST_WORDS, "could not publish the last Events in time"),
     }
 }
 
@@ -211,5 +228,40 @@ impl Observer for Leadership {
 
     fn fence_refused(&self) {
         self.metrics.fence_refusals.inc();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Response};
+    use kube::client::Body;
+    use tokio::time;
+    use tower_test::mock;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hanging_api_server_takes_no_last_words_beyond_two_seconds_after_the_stop() {
+        let (service, _unanswered) = mock::pair::<Request<Body>, Response<Body>>();
+        let client = Client::new(service, "default");
+        let stop = CancellationToken::new();
+        let (leadership, announcer) = Leadership::start(
+            &client,
+            Metrics::new().unwrap(),
+            "default",
+            "a",
+            Some(("a".to_owned(), "default".to_owned())),
+            &stop,
+        );
+        stop.cancel();
+        leadership.term_ended(&EndReason::Stopped, Duration::ZERO);
+        let stopped = time::Instant::now();
+        time::sleep(Duration::from_millis(1_900)).await;
+        drop(leadership);
+        announcer.finish().await;
+        assert_eq!(
+            stopped.elapsed().as_millis() / 10,
+            LAST_WORDS.as_millis() / 10
+        );
     }
 }

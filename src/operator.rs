@@ -198,6 +198,7 @@ impl Replica<'_> {
             &self.connection.lease_namespace,
             &self.identity,
             self.pod(),
+            stop,
         );
         let elector = self.elector(&client, leadership)?;
         let (health, stopping) = (elector.health(), stop.clone());
