@@ -48,6 +48,9 @@ pub struct Handover {
     /// Handovers of each peer.
     #[arg(long, default_value_t = 20, value_name = "N")]
     peer_rounds: usize,
+    /// Stops of the operator's leader while the API server hangs.
+    #[arg(long, default_value_t = 5, value_name = "N")]
+    hang_rounds: usize,
     /// Crashes of the operator's leader.
     #[arg(long, default_value_t = 10, value_name = "N")]
     crash_rounds: usize,
@@ -227,6 +230,7 @@ impl Bench<'_> {
         self.measure_restarts(arena, figures).await;
         self.measure_idle(arena, figures).await;
         if arena.candidate.name == Name::Orchestratord {
+            self.measure_stops_without_answer(arena, figures).await;
             self.measure_first_reconcile(arena, figures).await;
         }
         Ok(())
@@ -241,6 +245,17 @@ impl Bench<'_> {
         .await;
         figures.handover = Summary::of(&handovers);
         figures.release_visible = Summary::of(&releases);
+    }
+
+    async fn measure_stops_without_answer(&self, arena: &mut Arena<'_>, figures: &mut Figures) {
+        let rounds = self.options.hang_rounds;
+        let control_plane = self.control_plane;
+        let mut stops = vec![];
+        self.figure(figures, Figure::StopWithoutAnswer, rounds, async |step| {
+            rounds::stops_without_answer(arena, control_plane, rounds, step, &mut stops).await
+        })
+        .await;
+        figures.stop_without_answer = Summary::of(&stops);
     }
 
     async fn measure_crashes(&self, arena: &mut Arena<'_>, figures: &mut Figures) {

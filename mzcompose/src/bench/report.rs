@@ -35,6 +35,9 @@ pub struct Figures {
     /// From SIGTERM to the leader until a watch shows that it holds the Lease no more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release_visible: Option<Summary>,
+    /// From SIGTERM to the leader until its process has ended, while the API server hangs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_without_answer: Option<Summary>,
     /// From SIGKILL of the leader until the other replica leads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crash: Option<Summary>,
@@ -61,6 +64,8 @@ pub struct Figures {
 pub enum Figure {
     /// SIGTERM to the leader.
     Handover,
+    /// SIGTERM to the leader while the API server hangs.
+    StopWithoutAnswer,
     /// SIGKILL of the leader.
     Crash,
     /// Several started at once.
@@ -77,6 +82,7 @@ impl fmt::Display for Figure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Handover => "handover",
+            Self::StopWithoutAnswer => "stop without answer",
             Self::Crash => "crash",
             Self::Start => "start",
             Self::Restart => "restart",

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use k8s_openapi::jiff::Timestamp;
+use mzcompose::control_plane::ControlPlane;
 use mzcompose::progress::Step;
 use rustix::process::Signal;
 use tokio::time::sleep;
@@ -42,6 +43,32 @@ pub async fn handovers(
         pair = arena.relieve(pair).await?;
     }
     pair.end().await
+}
+
+/// SIGTERM to the leader of an API server that hangs, `rounds` times: until its process has ended.
+pub async fn stops_without_answer(
+    arena: &mut Arena<'_>,
+    control_plane: &ControlPlane,
+    rounds: usize,
+    step: &Step,
+    stops: &mut Vec<Duration>,
+) -> Result<()> {
+    for round in 1..=rounds {
+        step.at(&format!("{round} of {rounds}"));
+        let leader = arena.start(0)?;
+        leader.leads(LEADER_LIMIT).await?;
+        arena.pause().await;
+        control_plane.pause()?;
+        let stop = async {
+            let since = leader.signal(Signal::TERM)?;
+            leader.ended(END_LIMIT).await?;
+            anyhow::Ok(since.elapsed())
+        };
+        let stopped = stop.await;
+        control_plane.resume()?;
+        stops.push(stopped?);
+    }
+    Ok(())
 }
 
 /// SIGKILL of the leader, `rounds` times: until the other leads.

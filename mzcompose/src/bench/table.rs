@@ -5,10 +5,11 @@ use std::fmt::Write;
 use super::report::{Figure, Figures, Idle, Report};
 use super::statistics::Summary;
 
-const HEAD: [&str; 9] = [
+const HEAD: [&str; 10] = [
     "candidate",
     "SIGTERM → other leads, ms: p50 / p95 / p99 / max",
     "release visible, ms: p50 / p99",
+    "SIGTERM, API server hangs → ended, ms: p50 / max",
     "SIGKILL → other leads, ms: p50 / max",
     "5 at once: one leader / two led",
     "restart → leads, ms: p50 / max",
@@ -48,7 +49,7 @@ pub fn table(report: &Report) -> String {
     text
 }
 
-fn row(figures: &Figures) -> [String; 9] {
+fn row(figures: &Figures) -> [String; 10] {
     let cell = |figure: Figure, value: Option<String>| match value {
         Some(value) if figures.failed(figure) => format!("{value} (broken off)"),
         Some(value) => value,
@@ -75,6 +76,10 @@ fn row(figures: &Figures) -> [String; 9] {
                 .release_visible
                 .as_ref()
                 .map(|all| pair(all.p50_ms, all.p99_ms)),
+        ),
+        cell(
+            Figure::StopWithoutAnswer,
+            figures.stop_without_answer.as_ref().map(median_and_max),
         ),
         cell(Figure::Crash, figures.crash.as_ref().map(median_and_max)),
         cell(Figure::Start, start),
@@ -133,8 +138,8 @@ fn ms(value: f64) -> String {
 }
 
 /// Rows of a Markdown table, the first one its head, in columns of even width; numbers stand to the right.
-fn markdown(rows: &[[String; 9]]) -> String {
-    let mut widths = [0; 9];
+fn markdown(rows: &[[String; 10]]) -> String {
+    let mut widths = [0; 10];
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = cell.chars().count().max(*width);
@@ -180,6 +185,7 @@ mod tests {
             version: Some("26.40.0".into()),
             handover: summary(&[9, 10, 11]),
             release_visible: summary(&[3, 4, 5]),
+            stop_without_answer: summary(&[2005]),
             crash: summary(&[15_012]),
             start: Some(Starts {
                 candidates: 5,
@@ -225,18 +231,19 @@ mod tests {
         };
         let ours = cells(lines[2]);
         assert_eq!(
-            ours[1..5],
+            ours[1..6],
             [
                 "orchestratord 26.40.0",
                 "10.0 / 11.0 / 11.0 / 11.0",
                 "4.0 / 5.0",
+                "2,005 / 2,005",
                 "15,012 / 15,012"
             ]
         );
-        assert_eq!(ours[5..7], ["20 / 0 of 20", "–"]);
-        assert_eq!(ours[7..9], ["30 (34); 0 (4)", "20.9"]);
+        assert_eq!(ours[6..8], ["20 / 0 of 20", "–"]);
+        assert_eq!(ours[8..10], ["30 (34); 0 (4)", "20.9"]);
         let broken = cells(lines[3]);
-        assert_eq!(broken[1..5], ["kubert", "–", "–", "failed"]);
+        assert_eq!(broken[1..6], ["kubert", "–", "–", "–", "failed"]);
         assert!(
             text.contains("2026-12-01, Kubernetes v1.36.3, 2 processors\n"),
             "{text}"
