@@ -14,6 +14,8 @@ use crate::election::{CallError, EndReason, Takeover};
 const RECONCILIATION_BUCKETS: [f64; 6] = [0.01, 0.05, 0.25, 1.0, 5.0, 30.0];
 /// Buckets of conversions, and of all that has to do with the Lease, in seconds.
 const CALL_BUCKETS: [f64; 9] = [0.0005, 0.001, 0.005, 0.025, 0.1, 0.5, 2.0, 10.0, 30.0];
+/// Buckets of the objects of a conversion review.
+const OBJECTS_BUCKETS: [f64; 5] = [1.0, 10.0, 100.0, 1000.0, 10_000.0];
 
 /// All metrics of a process; cheap to clone.
 #[derive(Clone, Debug)]
@@ -51,14 +53,18 @@ pub struct Metrics {
     pub reconciliation_steps: IntCounterVec,
     /// Duration of steps, by controller and step.
     pub reconciliation_step_duration: HistogramVec,
-    /// Converted objects, by wanted version and result.
+    /// Converted objects, by the version they came in, the wanted one and result.
     pub conversions: IntCounterVec,
     /// Duration of conversion reviews.
     pub conversion_duration: Histogram,
+    /// Objects of a conversion review.
+    pub conversion_objects: Histogram,
     /// Conversion reviews in flight.
     pub conversions_in_flight: IntGauge,
     /// Re-reads of the webhook's certificate, by result.
     pub certificate_reloads: IntCounterVec,
+    /// When the webhook's certificate expires, in seconds since 1970; 0 without a webhook.
+    pub certificate_not_after: IntGauge,
 }
 
 impl Metrics {
@@ -143,11 +149,18 @@ impl Metrics {
             conversions: counters(
                 "orchestratord_conversions_total",
                 "Objects converted by the webhook",
-                &["to", "result"],
+                &["from", "to", "result"],
             )?,
             conversion_duration: times(
                 "orchestratord_conversion_duration_seconds",
                 "Duration of conversion reviews",
+            )?,
+            conversion_objects: Histogram::with_opts(
+                HistogramOpts::new(
+                    "orchestratord_conversion_review_objects",
+                    "Objects of a conversion review",
+                )
+                .buckets(OBJECTS_BUCKETS.to_vec()),
             )?,
             conversions_in_flight: IntGauge::new(
                 "orchestratord_conversions_in_flight",
@@ -157,6 +170,10 @@ impl Metrics {
                 "orchestratord_certificate_reloads_total",
                 "Re-reads of the webhook's certificate",
                 &["result"],
+            )?,
+            certificate_not_after: IntGauge::new(
+                "orchestratord_certificate_not_after_seconds",
+                "When the webhook's certificate expires, in seconds since 1970; 0 without a webhook",
             )?,
             last_renewal: Arc::default(),
             registry,
@@ -174,13 +191,16 @@ impl Metrics {
         for reason in EndReason::KINDS {
             self.term_ends.with_label_values(&[reason]);
         }
+        for result in ["success", "failure"] {
+            self.certificate_reloads.with_label_values(&[result]);
+        }
         for kind in CallError::ALL {
             self.lease_call_failures.with_label_values(&[kind.as_str()]);
         }
     }
 
     fn register(&self) -> Result<(), prometheus::Error> {
-        let collectors: [Box<dyn prometheus::core::Collector>; 20] = [
+        let collectors: [Box<dyn prometheus::core::Collector>; 22] = [
             Box::new(self.environmentd_needs_update.clone()),
             Box::new(self.is_leader.clone()),
             Box::new(self.duplicate_identity.clone()),
@@ -199,8 +219,10 @@ impl Metrics {
             Box::new(self.reconciliation_step_duration.clone()),
             Box::new(self.conversions.clone()),
             Box::new(self.conversion_duration.clone()),
+            Box::new(self.conversion_objects.clone()),
             Box::new(self.conversions_in_flight.clone()),
             Box::new(self.certificate_reloads.clone()),
+            Box::new(self.certificate_not_after.clone()),
         ];
         collectors
             .into_iter()

@@ -8,12 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum_server::tls_rustls::RustlsConfig;
-use prometheus::IntCounterVec;
 use rustls::pki_types::pem::{PemObject, SectionKind};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{RootCertStore, ServerConfig};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
+use x509_parser::parse_x509_certificate;
+
+use crate::metrics::Metrics;
 
 /// Longest time between two looks at the files.
 const POLL: Duration = Duration::from_secs(2);
@@ -104,6 +106,7 @@ pub(super) struct Certificate {
     paths: CertificatePaths,
     seen: Files,
     tls: RustlsConfig,
+    not_after: i64,
     ca: watch::Sender<CaBundle>,
 }
 
@@ -114,12 +117,13 @@ impl Certificate {
     /// Any of them is missing or unusable.
     pub(super) async fn load(paths: CertificatePaths) -> Result<Self, CertificateError> {
         let seen = paths.read().await?;
-        let tls = RustlsConfig::from_config(paths.server_config(&seen)?);
+        let (config, not_after) = paths.server_config(&seen)?;
         let ca = watch::Sender::new(paths.ca_bundle(&seen)?);
         Ok(Self {
             paths,
             seen,
-            tls,
+            tls: RustlsConfig::from_config(config),
+            not_after,
             ca,
         })
     }
@@ -133,10 +137,12 @@ impl Certificate {
     }
 
     /// Watches the files for as long as it is polled.
-    pub(super) async fn watch(mut self, reload_interval: Duration, reloads: IntCounterVec) {
+    pub(super) async fn watch(mut self, reload_interval: Duration, metrics: Metrics) {
+        let reloads = metrics.certificate_reloads;
         let mut ticks = interval(reload_interval.clamp(Duration::from_millis(1), POLL));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            metrics.certificate_not_after.set(self.not_after);
             ticks.tick().await;
             match self.reload().await {
                 Ok(false) => {}
@@ -159,7 +165,7 @@ impl Certificate {
             return Ok(false);
         }
         self.seen = files;
-        let tls = self.paths.server_config(&self.seen);
+        let pair = self.paths.server_config(&self.seen);
         let ca = self.paths.ca_bundle(&self.seen);
         if let Ok(ca) = &ca {
             self.ca.send_if_modified(|known| {
@@ -168,7 +174,9 @@ impl Certificate {
                 changed
             });
         }
-        self.tls.reload_from_config(tls?);
+        let (config, not_after) = pair?;
+        self.tls.reload_from_config(config);
+        self.not_after = not_after;
         ca.map(|_| true)
     }
 }
@@ -182,7 +190,8 @@ impl CertificatePaths {
         })
     }
 
-    fn server_config(&self, files: &Files) -> Result<Arc<ServerConfig>, CertificateError> {
+    /// What to serve, and when its certificate expires, in seconds since 1970.
+    fn server_config(&self, files: &Files) -> Result<(Arc<ServerConfig>, i64), CertificateError> {
         let content = |path: &Path, what, reason: String| CertificateError::Content {
             path: path.to_owned(),
             what,
@@ -190,6 +199,10 @@ impl CertificatePaths {
         };
         let chain = CertificateDer::pem_slice_iter(&files.cert)
             .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| content(&self.cert, "certificate", error.to_string()))?;
+        let leaf = chain.first().map_or(&[][..], |leaf| leaf);
+        let not_after = parse_x509_certificate(leaf)
+            .map(|(_, leaf)| leaf.validity().not_after.timestamp())
             .map_err(|error| content(&self.cert, "certificate", error.to_string()))?;
         let key = PrivateKeyDer::from_pem_slice(&files.key)
             .map_err(|error| content(&self.key, "private key", error.to_string()))?;
@@ -206,7 +219,7 @@ impl CertificatePaths {
             .with_single_cert(chain, key)
             .map_err(pair)?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Arc::new(config))
+        Ok((Arc::new(config), not_after))
     }
 
     fn ca_bundle(&self, files: &Files) -> Result<CaBundle, CertificateError> {

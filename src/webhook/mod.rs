@@ -109,9 +109,7 @@ impl Webhook {
                     tracing::error!(%error, "webhook ended");
                 }
             }),
-            certificate: tokio::spawn(
-                certificate.watch(reload_interval, metrics.certificate_reloads),
-            ),
+            certificate: tokio::spawn(certificate.watch(reload_interval, metrics)),
         })
     }
 

@@ -3,6 +3,9 @@
 //! Whoever could be given a uid gets one: HTTP 200 with `Failure` and a message, which the API
 //! server passes on to the user; of any other answer it only says "error on the server".
 
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use axum::http::StatusCode;
 use serde::Serialize;
 use serde_json::Value;
@@ -55,6 +58,16 @@ pub enum ReviewError {
         /// Why.
         source: ConvertError,
     },
+    /// The conversion of one object panicked.
+    #[error(
+        "object {index} ({name}): the conversion panicked, which is a fault of the operator: its log says where"
+    )]
+    Panic {
+        /// Its place in the request.
+        index: usize,
+        /// `namespace/name`, as far as it has them.
+        name: String,
+    },
 }
 
 /// A review that can be answered.
@@ -64,8 +77,8 @@ pub struct Review {
     pub uid: String,
     /// The wanted version, if it is known.
     pub to: Option<Version>,
-    /// Number of objects in the request.
-    pub objects: usize,
+    /// Number of objects in the request, by the version they came in.
+    pub objects: BTreeMap<&'static str, u64>,
     /// The converted objects, in the order of the request.
     pub result: Result<Vec<Value>, ReviewError>,
 }
@@ -75,6 +88,10 @@ pub struct Review {
 /// # Errors
 /// No uid can be read.
 pub fn review(body: &[u8]) -> Result<Review, Unreadable> {
+    review_with(body, convert)
+}
+
+fn review_with(body: &[u8], convert: impl Convert) -> Result<Review, Unreadable> {
     let mut review: Value = serde_json::from_slice(body)?;
     let Some(uid) = review.pointer("/request/uid").and_then(Value::as_str) else {
         return Err(Unreadable::NoUid);
@@ -88,9 +105,31 @@ pub fn review(body: &[u8]) -> Result<Review, Unreadable> {
     Ok(Review {
         uid,
         to: to.as_ref().ok().copied(),
-        objects: objects.as_ref().map_or(0, Vec::len),
-        result: is_review(&review).and_then(|()| convert_all(objects?, to?)),
+        objects: objects
+            .as_deref()
+            .map_or_else(|_| BTreeMap::new(), by_version),
+        result: is_review(&review).and_then(|()| convert_all(objects?, to?, convert)),
     })
+}
+
+/// How one object is converted.
+trait Convert: Fn(Value, Version) -> Result<Value, ConvertError> {}
+
+impl<F: Fn(Value, Version) -> Result<Value, ConvertError>> Convert for F {}
+
+fn by_version(objects: &[Value]) -> BTreeMap<&'static str, u64> {
+    let mut counts = BTreeMap::new();
+    for object in objects {
+        let version = object.get("apiVersion").and_then(Value::as_str);
+        let version: Option<Version> = version.and_then(|version| version.parse().ok());
+        *counts.entry(version_label(version)).or_default() += 1;
+    }
+    counts
+}
+
+/// A version as metrics name it.
+pub fn version_label(version: Option<Version>) -> &'static str {
+    version.map_or("unknown", Version::name)
 }
 
 fn is_review(review: &Value) -> Result<(), ReviewError> {
@@ -111,17 +150,26 @@ fn desired(review: &Value) -> Result<Version, ReviewError> {
         .map_err(ReviewError::Desired)
 }
 
-fn convert_all(objects: Vec<Value>, to: Version) -> Result<Vec<Value>, ReviewError> {
+fn convert_all(
+    objects: Vec<Value>,
+    to: Version,
+    convert: impl Convert,
+) -> Result<Vec<Value>, ReviewError> {
     objects
         .into_iter()
         .enumerate()
         .map(|(index, object)| {
             let name = name(&object);
-            convert(object, to).map_err(|source| ReviewError::Object {
-                index,
-                name,
-                source,
-            })
+            // What a panic leaves half converted goes with it.
+            match catch_unwind(AssertUnwindSafe(|| convert(object, to))) {
+                Ok(Ok(converted)) => Ok(converted),
+                Ok(Err(source)) => Err(ReviewError::Object {
+                    index,
+                    name,
+                    source,
+                }),
+                Err(_) => Err(ReviewError::Panic { index, name }),
+            }
         })
         .collect()
 }
@@ -197,6 +245,7 @@ impl Outcome {
             message: Some(error.to_string()),
             reason: match error {
                 ReviewError::Object { .. } => None,
+                ReviewError::Panic { .. } => Some("InternalError"),
                 _ => Some("BadRequest"),
             },
         }

@@ -16,7 +16,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::review::{Review, review};
+use super::review::{Review, review, version_label};
 use crate::metrics::Metrics;
 
 /// Largest review accepted, in bytes. One object reaches 1.5 MiB in etcd, and a LIST is sent whole.
@@ -75,7 +75,7 @@ async fn bounded(State(server): State<Server>, request: Request, next: Next) -> 
         .unwrap_or_else(|_| StatusCode::SERVICE_UNAVAILABLE.into_response())
 }
 
-/// A task of its own keeps a large review, or a panic, away from the other connections.
+/// A task of its own keeps a large review away from the other connections.
 async fn convert(State(server): State<Server>, body: Bytes) -> Response {
     let started = Instant::now();
     let answer = spawn_blocking(move || {
@@ -99,23 +99,27 @@ async fn convert(State(server): State<Server>, body: Bytes) -> Response {
 }
 
 fn observe(metrics: &Metrics, review: &Review, took: Duration) {
-    let to = review.to.map_or("unknown", |version| version.name());
+    let to = version_label(review.to);
+    let objects: u64 = review.objects.values().sum();
     let result = match &review.result {
         Ok(_) => "success",
         Err(error) => {
-            tracing::warn!(uid = review.uid, to, objects = review.objects, %error, "conversion failed");
+            tracing::warn!(uid = review.uid, to, objects, %error, "conversion failed");
             "failure"
         }
     };
-    metrics
-        .conversions
-        .with_label_values(&[to, result])
-        .inc_by(review.objects as u64);
+    metrics.conversion_objects.observe(objects as f64);
+    for (from, objects) in &review.objects {
+        metrics
+            .conversions
+            .with_label_values(&[from, to, result])
+            .inc_by(*objects);
+    }
     tracing::debug!(
         uid = review.uid,
         to,
         result,
-        objects = review.objects,
+        objects,
         ?took,
         "conversion review"
     );

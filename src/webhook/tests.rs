@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
 use reqwest::{Certificate, Client, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -29,8 +29,14 @@ fn new_ca() -> Ca {
 }
 
 fn write_pair(dir: &Path, ca: &Ca) {
+    write_pair_until(dir, ca, 2060);
+}
+
+/// A pair whose certificate expires when a year begins.
+fn write_pair_until(dir: &Path, ca: &Ca, year: i32) {
     let key = KeyPair::generate().unwrap();
-    let params = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+    let mut params = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+    params.not_after = date_time_ymd(year, 1, 1);
     let leaf = params.signed_by(&key, ca).unwrap();
     fs::write(dir.join("tls.key"), key.serialize_pem()).unwrap();
     fs::write(dir.join("tls.crt"), leaf.pem()).unwrap();
@@ -137,8 +143,9 @@ async fn converts_over_tls() {
     let counted = fixture
         .metrics
         .conversions
-        .with_label_values(&["v1", "success"]);
+        .with_label_values(&["v1alpha1", "v1", "success"]);
     assert_eq!(counted.get(), 1);
+    assert_eq!(fixture.metrics.conversion_objects.get_sample_sum(), 1.0);
     assert_eq!(fixture.metrics.conversions_in_flight.get(), 0);
     assert_eq!(fixture.metrics.conversion_duration.get_sample_count(), 1);
 }
@@ -240,6 +247,27 @@ async fn a_bad_pair_keeps_the_last_good_one() {
     })
     .await;
     convert(&client(&fixture.ca), &fixture).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_expiry_of_what_is_served_can_be_watched() {
+    let fixture = Fixture::start().await;
+    let expiry = &fixture.metrics.certificate_not_after;
+    until("the first expiry is shown", async || {
+        expiry.get() == 2_840_140_800
+    })
+    .await;
+    write_pair_until(fixture.dir.path(), &fixture.ca, 2050);
+    until("the new expiry is shown", async || {
+        expiry.get() == 2_524_608_000
+    })
+    .await;
+    fs::write(fixture.dir.path().join("tls.key"), "").unwrap();
+    until("the bad pair is counted", async || {
+        fixture.reloads("failure") > 0
+    })
+    .await;
+    assert_eq!(expiry.get(), 2_524_608_000, "the good pair is still served");
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@ use axum::http::StatusCode;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::review;
+use super::{ReviewError, review, review_with};
 
 const V1: &str = "materialize.cloud/v1";
 const V1ALPHA1: &str = "materialize.cloud/v1alpha1";
@@ -113,4 +113,29 @@ fn messages_hold_no_values() {
         !answer.contains("hunter2") && !answer.contains("secret"),
         "{answer}"
     );
+}
+
+/// A fault of ours must not cost the API server its answer, nor leak what the object holds.
+#[test]
+fn a_panic_fails_the_review_and_nothing_else() {
+    let objects = json!([object(V1, "a"), object(V1, "b")]);
+    let request = request(V1ALPHA1, objects).to_string();
+    let review = review_with(request.as_bytes(), |object, _| {
+        assert_ne!(object["metadata"]["name"], "b", "a fault");
+        Ok(object)
+    })
+    .unwrap();
+    assert_eq!(
+        review.result,
+        Err(ReviewError::Panic {
+            index: 1,
+            name: "mz-demo/b".to_owned()
+        })
+    );
+    let answer: Value = serde_json::from_slice(&review.to_json().unwrap()).unwrap();
+    assert_eq!(answer["response"]["uid"], "u-1");
+    assert_eq!(answer["response"]["result"]["status"], "Failure");
+    assert_eq!(answer["response"]["result"]["reason"], "InternalError");
+    assert_eq!(answer["response"]["convertedObjects"], json!([]));
+    assert!(!answer.to_string().contains("hunter2"));
 }
