@@ -7,6 +7,10 @@
 //!
 //! Complete is decided by presence, never by whether values decode, and for spec and status
 //! apart: a stored null or a broken status must not cost the spec its derived `requestRollout`.
+//!
+//! v1alpha1 to v1 and back is the identity for complete objects: see [`remainder`].
+
+mod remainder;
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,11 +18,22 @@ use std::str::FromStr;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
+use self::remainder::Remainder;
 use super::FORCE_ROLLOUT_ANNOTATION;
 use super::rollout_hash::{RolloutHash, request_id};
 
 const KIND: &str = "Materialize";
 const ROLE_ARN_ANNOTATION: &str = "eks.amazonaws.com/role-arn";
+
+const REQUEST_ROLLOUT: &str = "requestRollout";
+const IN_PLACE_ROLLOUT: &str = "inPlaceRollout";
+const FORCE_PROMOTE: &str = "forcePromote";
+const IAM_ROLE_ARN: &str = "environmentdIamRoleArn";
+const SERVICE_ACCOUNT_ANNOTATIONS: &str = "serviceAccountAnnotations";
+const LAST_COMPLETED_ROLLOUT_REQUEST: &str = "lastCompletedRolloutRequest";
+const LAST_COMPLETED_ROLLOUT_HASH: &str = "lastCompletedRolloutHash";
+const REQUESTED_ROLLOUT_HASH: &str = "requestedRolloutHash";
+const RESOURCES_HASH: &str = "resourcesHash";
 
 type Members = Map<String, Value>;
 
@@ -141,62 +156,47 @@ fn force_rollout_annotation(object: &Members) -> Option<&str> {
 }
 
 fn to_v1(spec: Option<&mut Members>, status: Option<&mut Members>, annotation: Option<&str>) {
-    let derived = spec.and_then(|spec| spec_to_v1(spec, annotation));
+    let derived = spec.and_then(|spec| {
+        let left = spec_to_v1(spec);
+        is_complete_spec(spec).then(|| (left, RolloutHash::of_members(spec, annotation)))
+    });
     if let Some(status) = status {
         status_to_v1(status, derived);
     }
 }
 
-/// The stored request and the rollout hash, if the spec is complete.
-fn spec_to_v1(spec: &mut Members, annotation: Option<&str>) -> Option<(Uuid, RolloutHash)> {
-    let request = uuid(spec.shift_remove("requestRollout").as_ref());
-    spec.shift_remove("inPlaceRollout");
-    drop_unset_force_promote(spec);
-    fold_iam_role_arn(spec);
-    is_complete_spec(spec).then(|| (request, RolloutHash::of_members(spec, annotation)))
-}
-
-fn status_to_v1(status: &mut Members, derived: Option<(Uuid, RolloutHash)>) {
-    let complete = V1ALPHA1_STATUS.iter().all(|name| is_set(status, name));
-    let completed = uuid(status.shift_remove("lastCompletedRolloutRequest").as_ref());
-    status.shift_remove("resourcesHash");
-    let (true, Some((request, hash))) = (complete, derived) else {
-        return;
-    };
-    if is_promoting(status) {
-        status.shift_remove("requestedRolloutHash");
-    } else {
-        set_text(status, "requestedRolloutHash", hash.to_string());
+/// Moves a spec to v1; returns what v1 has no place for.
+fn spec_to_v1(spec: &mut Members) -> Members {
+    let mut left = Members::new();
+    for name in [REQUEST_ROLLOUT, IN_PLACE_ROLLOUT] {
+        move_member(spec, name, &mut left);
     }
-    if !is_set(status, "lastCompletedRolloutHash") {
-        if completed == request && !completed.is_nil() {
-            set_text(status, "lastCompletedRolloutHash", hash.to_string());
-        } else {
-            status.shift_remove("lastCompletedRolloutHash");
-        }
+    if spec.get(FORCE_PROMOTE).is_some_and(is_unset_promotion) {
+        move_member(spec, FORCE_PROMOTE, &mut left);
     }
+    if is_set(spec, IAM_ROLE_ARN) {
+        fold_iam_role_arn(spec, &mut left);
+    }
+    move_member(spec, IAM_ROLE_ARN, &mut left);
+    left
 }
 
 /// Neither an empty text nor the nil UUID ever named a rollout.
-fn drop_unset_force_promote(spec: &mut Members) {
-    let unset = text(spec, "forcePromote").is_some_and(|value| {
-        value.is_empty() || Uuid::parse_str(value).is_ok_and(|uuid| uuid.is_nil())
-    });
-    if unset {
-        spec.shift_remove("forcePromote");
-    }
+fn is_unset_promotion(value: &Value) -> bool {
+    value.as_str().is_some_and(|text| {
+        text.is_empty() || Uuid::parse_str(text).is_ok_and(|uuid| uuid.is_nil())
+    })
 }
 
 /// The deprecated role becomes the annotation that has its effect, unless that is already there.
-fn fold_iam_role_arn(spec: &mut Members) {
-    let Some(arn) = spec.shift_remove("environmentdIamRoleArn") else {
-        return;
-    };
-    if arn.is_null() {
-        return;
+/// What the annotations were is left over.
+fn fold_iam_role_arn(spec: &mut Members, left: &mut Members) {
+    let arn = spec.get(IAM_ROLE_ARN).cloned().unwrap_or_default();
+    if let Some(annotations) = spec.get(SERVICE_ACCOUNT_ANNOTATIONS) {
+        left.insert(SERVICE_ACCOUNT_ANNOTATIONS.to_owned(), annotations.clone());
     }
     let annotations = spec
-        .entry("serviceAccountAnnotations")
+        .entry(SERVICE_ACCOUNT_ANNOTATIONS)
         .or_insert(Value::Null);
     if annotations.is_null() {
         *annotations = Members::new().into();
@@ -206,25 +206,62 @@ fn fold_iam_role_arn(spec: &mut Members) {
     }
 }
 
-fn to_v1alpha1(spec: Option<&mut Members>, status: Option<&mut Members>, annotation: Option<&str>) {
-    let spec = spec.filter(|spec| is_complete_spec(spec));
-    let complete_spec = spec.is_some();
-    if let Some(spec) = spec {
-        let request = RolloutHash::of_members(spec, annotation).request_id();
-        set_text(spec, "requestRollout", request.to_string());
+fn status_to_v1(status: &mut Members, derived: Option<(Members, RolloutHash)>) {
+    let is_complete = V1ALPHA1_STATUS.iter().all(|name| is_set(status, name));
+    let mut left = Members::new();
+    for name in [LAST_COMPLETED_ROLLOUT_REQUEST, RESOURCES_HASH] {
+        move_member(status, name, &mut left);
     }
-    if let Some(status) = status {
-        status_to_v1alpha1(status, complete_spec);
+    let (true, Some((left_of_spec, hash))) = (is_complete, derived) else {
+        return;
+    };
+    move_member(status, LAST_COMPLETED_ROLLOUT_HASH, &mut left);
+    let remainder = Remainder::new(&hash, left_of_spec, left);
+    if let Some(completed) = remainder.completed_hash() {
+        status.insert(LAST_COMPLETED_ROLLOUT_HASH.to_owned(), completed);
+    }
+    if is_promoting(status) {
+        status.shift_remove(REQUESTED_ROLLOUT_HASH);
+    } else {
+        set_text(status, REQUESTED_ROLLOUT_HASH, hash.to_string());
+    }
+    remainder.put(status);
+}
+
+fn to_v1alpha1(
+    spec: Option<&mut Members>,
+    mut status: Option<&mut Members>,
+    annotation: Option<&str>,
+) {
+    let remainder = status.as_deref_mut().and_then(|status| {
+        status.shift_remove(REQUESTED_ROLLOUT_HASH);
+        Remainder::take(status)
+    });
+    let Some(spec) = spec.filter(|spec| is_complete_spec(spec)) else {
+        return;
+    };
+    let hash = RolloutHash::of_members(spec, annotation);
+    let status = status.filter(|status| V1_STATUS.iter().all(|name| is_set(status, name)));
+    match (status, remainder) {
+        (Some(status), Some(remainder)) => remainder.restore(spec, status, &hash),
+        (status, _) => {
+            set_text(spec, REQUEST_ROLLOUT, hash.request_id().to_string());
+            if let Some(status) = status {
+                derive_status(status);
+            }
+        }
     }
 }
 
-fn status_to_v1alpha1(status: &mut Members, complete_spec: bool) {
-    status.shift_remove("requestedRolloutHash");
-    if complete_spec && V1_STATUS.iter().all(|name| is_set(status, name)) {
-        let completed = text(status, "lastCompletedRolloutHash").map_or(Uuid::nil(), request_id);
-        set_text(status, "lastCompletedRolloutRequest", completed.to_string());
-        set_text(status, "resourcesHash", String::new());
-    }
+/// What a v1 status without a remainder tells of the last completed rollout.
+fn derive_status(status: &mut Members) {
+    let completed = text(status, LAST_COMPLETED_ROLLOUT_HASH).map_or(Uuid::nil(), request_id);
+    set_text(
+        status,
+        LAST_COMPLETED_ROLLOUT_REQUEST,
+        completed.to_string(),
+    );
+    set_text(status, RESOURCES_HASH, String::new());
 }
 
 /// Required members of a v1 status.
@@ -234,8 +271,8 @@ const V1ALPHA1_STATUS: [&str; 5] = [
     "resourceId",
     "activeGeneration",
     "conditions",
-    "lastCompletedRolloutRequest",
-    "resourcesHash",
+    LAST_COMPLETED_ROLLOUT_REQUEST,
+    RESOURCES_HASH,
 ];
 
 fn is_complete_spec(spec: &Members) -> bool {
@@ -261,6 +298,12 @@ fn is_set(members: &Members, name: &str) -> bool {
 
 fn text<'a>(members: &'a Members, name: &str) -> Option<&'a str> {
     members.get(name).and_then(Value::as_str)
+}
+
+fn move_member(from: &mut Members, name: &str, to: &mut Members) {
+    if let Some(value) = from.shift_remove(name) {
+        to.insert(name.to_owned(), value);
+    }
 }
 
 fn set_text(members: &mut Members, name: &str, text: String) {

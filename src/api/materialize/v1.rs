@@ -8,8 +8,9 @@ use k8s_openapi::api::core::v1::{EnvVar, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::{AuthenticatorKind, RolloutStrategy, default_rollout_request_timeout};
@@ -136,4 +137,13 @@ pub struct MaterializeStatus {
     pub requested_rollout_hash: Option<String>,
     /// One condition, `UpToDate`.
     pub conditions: Vec<Condition>,
+    /// What v1alpha1 records and v1 has no member for, so that a write at v1 loses none of it. Not for users.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "any_members")]
+    pub v1alpha1: Option<Map<String, Value>>,
+}
+
+/// An object whose members the API server neither checks nor prunes.
+fn any_members(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "object", "nullable": true, "x-kubernetes-preserve-unknown-fields": true})
 }

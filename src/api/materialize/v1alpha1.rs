@@ -141,7 +141,7 @@ pub struct MaterializeStatus {
     pub last_completed_rollout_environmentd_image_ref: Option<String>,
     /// Hash of the objects of the active generation; empty while a rollout is being applied.
     pub resources_hash: String,
-    /// v1 rollout hash of the last finished rollout, kept for conversion.
+    /// v1 rollout hash of the last finished rollout, which a spec must have to go back to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_completed_rollout_hash: Option<String>,
     /// One condition, `UpToDate`.

@@ -86,13 +86,29 @@ impl Environment<'_> {
     }
 
     /// What decisions about generations depend on.
-    pub fn situation(&self, has_changes: bool) -> Situation<'_> {
-        Situation {
+    ///
+    /// # Errors
+    /// [`Error::RolloutHash`] if the spec has no v1 form.
+    pub fn situation(&self, has_changes: bool) -> Result<Situation<'_>, Error> {
+        let recorded = self.status.last_completed_rollout_hash.as_deref();
+        Ok(Situation {
             condition: self.status.conditions.first(),
             observed_generation: self.materialize.metadata.generation.unwrap_or_default(),
             has_changes,
             is_requested: self.spec().request_rollout != self.status.last_completed_rollout_request,
-        }
+            is_recorded: recorded == Some(self.rollout_hash()?.as_str()),
+        })
+    }
+
+    /// The v1 rollout hash of the object.
+    ///
+    /// # Errors
+    /// [`Error::RolloutHash`] if the spec has no v1 form.
+    pub fn rollout_hash(&self) -> Result<RolloutHash, Error> {
+        rollout_hash(&self.materialize).map_err(|source| Error::RolloutHash {
+            object: self.object(),
+            source,
+        })
     }
 
     /// Whether the rollout is to be promoted without waiting for it to catch up.
@@ -100,11 +116,10 @@ impl Environment<'_> {
     /// # Errors
     /// [`Error::RolloutHash`] if the spec has no v1 form.
     pub fn is_forced(&self) -> Result<bool, Error> {
-        let hash = rollout_hash(&self.materialize).map_err(|source| Error::RolloutHash {
-            object: self.object(),
-            source,
-        })?;
-        Ok(rollout::is_forced(self.spec(), hash.as_str()))
+        Ok(rollout::is_forced(
+            self.spec(),
+            self.rollout_hash()?.as_str(),
+        ))
     }
 
     /// Writes a change of the status, and tells of it; nothing if only times would change.

@@ -12,6 +12,7 @@ use super::error::{Error, Stop};
 use super::leader_api::{LeaderApi, LeaderApiError, LeaderStatus};
 use super::render::GenerationObjects;
 use super::status::Promoted;
+use crate::api::materialize::rollout_hash::RolloutHash;
 use crate::controller::outcome::Outcome;
 use crate::controller::pass::{ObjectError, Pass};
 use crate::controller::rendering::{Generation, RenderError};
@@ -20,6 +21,8 @@ use crate::controller::rendering::{Generation, RenderError};
 const RESOURCES_HASH: &str = "materialize.cloud/resources-hash";
 /// StatefulSet annotation: `requestRollout` that it was applied for. Not part of the hash.
 const ROLLOUT_REQUEST: &str = "materialize.cloud/rollout-request";
+/// StatefulSet annotation: v1 rollout hash that it was applied for. Not part of the hash.
+const ROLLOUT_HASH: &str = "materialize.cloud/rollout-hash";
 /// Name of environmentd's container.
 const CONTAINER: &str = "environmentd";
 /// What also triggers is looked at again after this at the latest.
@@ -88,6 +91,7 @@ pub async fn bring_up(
         &mut marked,
         &wanted.hash,
         environment.spec().request_rollout,
+        &environment.rollout_hash()?,
     );
     let stateful_set = pass.ensure_and_get(&marked).await?;
     let ready = stateful_set.status.and_then(|status| status.ready_replicas);
@@ -152,6 +156,7 @@ pub async fn running(
             .as_ref()
             .and_then(image)
             .unwrap_or_else(|| spec.environmentd_image_ref.clone()),
+        rollout_hash: stateful_set.as_ref().and_then(rollout_hash),
     })
 }
 
@@ -172,10 +177,11 @@ async fn stateful_set(
     })
 }
 
-fn mark(stateful_set: &mut StatefulSet, hash: &str, request: Uuid) {
+fn mark(stateful_set: &mut StatefulSet, hash: &str, request: Uuid, rollout_hash: &RolloutHash) {
     let annotations = stateful_set.annotations_mut();
     annotations.insert(RESOURCES_HASH.to_owned(), hash.to_owned());
     annotations.insert(ROLLOUT_REQUEST.to_owned(), request.to_string());
+    annotations.insert(ROLLOUT_HASH.to_owned(), rollout_hash.to_string());
 }
 
 fn request(stateful_set: &StatefulSet) -> Option<Uuid> {
@@ -184,6 +190,10 @@ fn request(stateful_set: &StatefulSet) -> Option<Uuid> {
         .get(ROLLOUT_REQUEST)?
         .parse()
         .ok()
+}
+
+fn rollout_hash(stateful_set: &StatefulSet) -> Option<String> {
+    stateful_set.annotations().get(ROLLOUT_HASH).cloned()
 }
 
 fn image(stateful_set: &StatefulSet) -> Option<String> {
@@ -200,6 +210,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::materialize::v1::MaterializeSpec;
 
     #[test]
     fn a_stateful_set_remembers_what_it_was_applied_for() {
@@ -212,9 +223,12 @@ mod tests {
         }))
         .unwrap();
         assert_eq!(request(&stateful_set), None);
-        mark(&mut stateful_set, "cafe", Uuid::from_u128(5));
+        assert_eq!(rollout_hash(&stateful_set), None);
+        let hash = RolloutHash::of(&MaterializeSpec::default(), None);
+        mark(&mut stateful_set, "cafe", Uuid::from_u128(5), &hash);
         assert_eq!(request(&stateful_set), Some(Uuid::from_u128(5)));
-        assert_eq!(stateful_set.annotations().len(), 3);
+        assert_eq!(rollout_hash(&stateful_set), Some(hash.to_string()));
+        assert_eq!(stateful_set.annotations().len(), 4);
         assert_eq!(
             image(&stateful_set).as_deref(),
             Some("materialize/environmentd:v26.40.0")

@@ -171,7 +171,7 @@ async fn bring_about_generation(
     active: Wanted,
 ) -> Result<(), Stop> {
     let next = active.generation.next();
-    match Decision::of(environment.situation(has_changes)) {
+    match Decision::of(environment.situation(has_changes)?) {
         Decision::Promote => {
             let wanted = Wanted::render(environment, next)?;
             let is_forced = environment.is_forced()?;
@@ -183,7 +183,11 @@ async fn bring_about_generation(
             rest(environment, next, teardown, news).await
         }
         Decision::Settle { teardown, report } => {
-            let news = report.then_some(Transition::UpToDate { hash: active.hash });
+            let rollout_hash = environment.rollout_hash()?.to_string();
+            let news = report.then_some(Transition::UpToDate {
+                hash: active.hash,
+                rollout_hash,
+            });
             rest(environment, next, teardown, news).await
         }
     }

@@ -25,7 +25,7 @@ pub async fn roll_out(environment: &mut Environment<'_>) -> Result<(), Stop> {
     let refusal = upgrade_refusal(environment);
     let plan = Plan::of(
         environment.spec(),
-        environment.situation(true),
+        environment.situation(true)?,
         is_forced,
         refusal.is_none(),
         Timestamp::now(),

@@ -21,6 +21,8 @@ pub struct Situation<'a> {
     pub has_changes: bool,
     /// Whether `requestRollout` differs from the last completed one.
     pub is_requested: bool,
+    /// Whether the status has the rollout hash of the spec as that of the last finished rollout.
+    pub is_recorded: bool,
 }
 
 /// What to do about generations.
@@ -54,6 +56,7 @@ impl Decision {
             observed_generation,
             has_changes,
             is_requested,
+            is_recorded,
         } = situation;
         if condition.is_some_and(|condition| Reason::Promoting.is_of(condition)) {
             return Self::Promote;
@@ -71,7 +74,7 @@ impl Decision {
             },
             (false, _) => Self::Settle {
                 teardown,
-                report: teardown || !is_current || is_requested,
+                report: teardown || !is_current || is_requested || !is_recorded,
             },
         }
     }
@@ -192,6 +195,7 @@ mod tests {
             observed_generation: GENERATION,
             has_changes,
             is_requested,
+            is_recorded: true,
         }
     }
 
@@ -271,6 +275,22 @@ mod tests {
     ) {
         let decision = Decision::of(situation(condition.as_ref(), false, requested));
         assert_eq!(decision, Decision::Settle { teardown, report });
+    }
+
+    /// So it is after an upgrade from an operator that did not record it.
+    #[test]
+    fn a_rollout_hash_that_is_not_recorded_is_reported_once_nothing_else_is_to_do() {
+        let applied = condition("True", Reason::Applied, GENERATION);
+        let situation = |has_changes| Situation {
+            is_recorded: false,
+            ..situation(Some(&applied), has_changes, has_changes)
+        };
+        let settle = Decision::Settle {
+            teardown: false,
+            report: true,
+        };
+        assert_eq!(Decision::of(situation(false)), settle);
+        assert_eq!(Decision::of(situation(true)), Decision::RollOut);
     }
 
     fn plan(condition: Option<&Condition>, is_forced: bool, is_in_window: bool, now: i64) -> Plan {

@@ -71,6 +71,8 @@ pub struct Promoted {
     pub request: Uuid,
     /// The environmentd image that it runs.
     pub image: String,
+    /// v1 rollout hash that it was applied for; `None` if nobody recorded it.
+    pub rollout_hash: Option<String>,
 }
 
 /// A change of the status.
@@ -98,6 +100,8 @@ pub enum Transition {
     UpToDate {
         /// Hash of its objects.
         hash: String,
+        /// v1 rollout hash of the object.
+        rollout_hash: String,
     },
     /// Changes wait for a request; names the generation that they would make.
     WaitingForApproval(Generation),
@@ -163,11 +167,7 @@ impl Transition {
         now: Timestamp,
     ) -> MaterializeStatus {
         let request = materialize.spec.request_rollout;
-        let mut after = MaterializeStatus {
-            // Kept upstream for round trips only, and never known at v1alpha1.
-            last_completed_rollout_hash: None,
-            ..before.clone()
-        };
+        let mut after = before.clone();
         match self {
             // Half applied: what is recorded must not be taken for what is there.
             Self::Applying(_) => after.resources_hash.clear(),
@@ -178,13 +178,16 @@ impl Transition {
                 generation,
                 request,
                 image,
+                rollout_hash,
             }) => {
                 after.active_generation = generation.0;
                 after.last_completed_rollout_request = *request;
                 after.last_completed_rollout_environmentd_image_ref = Some(image.clone());
+                after.last_completed_rollout_hash.clone_from(rollout_hash);
             }
-            Self::UpToDate { hash } => {
+            Self::UpToDate { hash, rollout_hash } => {
                 after.resources_hash.clone_from(hash);
+                after.last_completed_rollout_hash = Some(rollout_hash.clone());
                 after.last_completed_rollout_request = request;
             }
             Self::WaitingForApproval(_) | Self::TimedOut { .. } => {

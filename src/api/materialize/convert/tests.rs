@@ -1,6 +1,7 @@
 //! The field table of `crds.md` §2.2, member by member, and what holds for parts and frames.
 
 mod properties;
+mod writes;
 
 use rstest::rstest;
 use serde_json::{Map, Value, json};
@@ -78,6 +79,13 @@ fn status(members: Value) -> Value {
     let mut status = json!({"resourceId": "abcdefghij", "activeGeneration": 2, "conditions": []});
     extend(&mut status, members);
     status
+}
+
+fn take_remainder(v1: &mut Value) -> Option<Value> {
+    v1["status"]
+        .as_object_mut()
+        .unwrap()
+        .shift_remove("v1alpha1")
 }
 
 #[test]
@@ -182,6 +190,8 @@ fn status_members_to_v1(#[case] status: Value, #[case] expected: Value) {
 #[case::completed_hash_null(json!({"lastCompletedRolloutHash": null}), json!({"lastCompletedRolloutHash": null}))]
 #[case::requested_hash(json!({"requestedRolloutHash": "h"}), json!({}))]
 #[case::requested_hash_null(json!({"requestedRolloutHash": null}), json!({}))]
+#[case::remainder(json!({"v1alpha1": {"rolloutHash": HASH}}), json!({}))]
+#[case::remainder_null(json!({"v1alpha1": null}), json!({}))]
 fn status_members_to_v1alpha1(#[case] status: Value, #[case] expected: Value) {
     assert_eq!(
         across(V1, json!({"status": status})),
@@ -212,7 +222,8 @@ fn derived_status_of_v1(#[case] members: Value, #[case] completed: &str, #[case]
     );
     let mut spec = complete_spec();
     extend(&mut spec, json!({"requestRollout": REQUEST}));
-    let converted = across(V1alpha1, json!({"spec": spec, "status": stored}));
+    let mut converted = across(V1alpha1, json!({"spec": spec, "status": stored}));
+    assert!(take_remainder(&mut converted).is_some());
     assert_eq!(converted["status"], status(expected));
     assert_eq!(converted["spec"], complete_spec());
 }
@@ -220,11 +231,53 @@ fn derived_status_of_v1(#[case] members: Value, #[case] completed: &str, #[case]
 #[test]
 fn two_nil_requests_are_not_a_settled_rollout() {
     let stored = status(json!({"lastCompletedRolloutRequest": NIL, "resourcesHash": ""}));
-    let converted = across(V1alpha1, json!({"spec": complete_spec(), "status": stored}));
+    let mut converted = across(V1alpha1, json!({"spec": complete_spec(), "status": stored}));
+    take_remainder(&mut converted);
     assert_eq!(
         converted["status"],
         status(json!({"requestedRolloutHash": HASH}))
     );
+}
+
+#[test]
+fn the_status_of_v1_carries_what_v1_has_no_place_for() {
+    let mut spec = complete_spec();
+    let left_of_spec = json!({
+        "requestRollout": OTHER,
+        "inPlaceRollout": true,
+        "forcePromote": "",
+        "environmentdIamRoleArn": "arn",
+        "serviceAccountAnnotations": {"a": "1"},
+    });
+    extend(&mut spec, left_of_spec.clone());
+    let left_of_status = json!({
+        "lastCompletedRolloutRequest": OTHER,
+        "resourcesHash": "r",
+        "lastCompletedRolloutHash": "h",
+    });
+    let parts = json!({"spec": spec, "status": status(left_of_status.clone())});
+    let mut converted = across(V1alpha1, parts);
+    assert_eq!(
+        take_remainder(&mut converted),
+        Some(json!({
+            "rolloutHash": converted["status"]["requestedRolloutHash"],
+            "spec": left_of_spec,
+            "status": left_of_status,
+        }))
+    );
+}
+
+#[test]
+fn only_complete_objects_carry_a_remainder() {
+    let complete = status(json!({"lastCompletedRolloutRequest": OTHER, "resourcesHash": "r"}));
+    let no_hash = status(json!({"lastCompletedRolloutRequest": OTHER}));
+    for (spec, status) in [
+        (json!({"backendSecretName": "s"}), complete),
+        (complete_spec(), no_hash),
+    ] {
+        let mut converted = across(V1alpha1, json!({"spec": spec, "status": status}));
+        assert_eq!(take_remainder(&mut converted), None);
+    }
 }
 
 #[rstest]

@@ -27,7 +27,7 @@ fn before() -> MaterializeStatus {
         last_completed_rollout_request: Uuid::from_u128(1),
         last_completed_rollout_environmentd_image_ref: Some("old".to_owned()),
         resources_hash: "one".to_owned(),
-        last_completed_rollout_hash: Some("kept by a conversion".to_owned()),
+        last_completed_rollout_hash: Some("of the old".to_owned()),
         conditions: Vec::new(),
     }
 }
@@ -49,8 +49,12 @@ fn all_transitions() -> Vec<Transition> {
             generation,
             request: Uuid::from_u128(2),
             image: "new".to_owned(),
+            rollout_hash: Some("of the new".to_owned()),
         }),
-        Transition::UpToDate { hash: hash() },
+        Transition::UpToDate {
+            hash: hash(),
+            rollout_hash: "of the spec".to_owned(),
+        },
         Transition::WaitingForApproval(generation),
         Transition::FailedDeploy("cannot apply Service a/b: forbidden".to_owned()),
         Transition::TimedOut {
@@ -127,6 +131,7 @@ fn failing_again_and_again_does_not_stop_the_clock() {
     );
     let settled = Transition::UpToDate {
         hash: String::new(),
+        rollout_hash: String::new(),
     };
     assert_eq!(
         clock(&settled, &Transition::Applying(Generation(2)), false),
@@ -138,6 +143,7 @@ fn failing_again_and_again_does_not_stop_the_clock() {
 fn a_status_that_only_differs_in_time_is_not_written() {
     let transition = Transition::UpToDate {
         hash: "one".to_owned(),
+        rollout_hash: String::new(),
     };
     let first = transition.apply(&materialize(3), &before(), at(1000));
     let second = transition.apply(&materialize(3), &before(), at(2000));

@@ -3,7 +3,10 @@
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-use super::{COMMON, NIL, V1, V1alpha1, Version, complete_spec, convert, other, status};
+use super::super::ROLE_ARN_ANNOTATION;
+use super::{
+    COMMON, NIL, V1, V1alpha1, Version, complete_spec, convert, other, status, take_remainder,
+};
 
 /// Any JSON of little depth.
 fn any_json() -> impl Strategy<Value = Value> {
@@ -52,6 +55,7 @@ fn status_members() -> impl Strategy<Value = Map<String, Value>> {
         "resourcesHash",
         "lastCompletedRolloutHash",
         "requestedRolloutHash",
+        "v1alpha1",
         "unknown",
     ])
 }
@@ -88,7 +92,10 @@ prop_compose! {
     fn complete(version: Version)(
         labels in prop::option::of(prop::collection::btree_map("[a-z]{1,3}", "[a-z]{0,3}", 0..3)),
         replicas in prop::option::of(0..5i32),
-        promote in text("[a-f0-9]{1,4}"),
+        promote in prop::option::of(prop_oneof!["[a-f0-9]{0,4}", Just(NIL.to_owned())]),
+        arn in text("[a-z]{0,3}"),
+        annotations in prop::option::of(prop::collection::btree_map(prop_oneof!["[a-z]{1,3}", Just(ROLE_ARN_ANNOTATION.to_owned())], "[a-z]{0,3}", 0..3)),
+        in_place in prop::option::of(any::<bool>()),
         request in prop_oneof![Just(NIL.to_owned()), "[a-f]{8}-0000-4000-8000-[0-9]{12}"],
         settled: bool,
         promoting: bool,
@@ -98,9 +105,23 @@ prop_compose! {
         let mut spec = complete_spec();
         let reason = if promoting { "Promoting" } else { "Applied" };
         let mut status = status(json!({"conditions": [{"type": "UpToDate", "reason": reason}]}));
-        for (name, value) in [("podLabels", json!(labels)), ("balancerdReplicas", json!(replicas)), ("forcePromote", json!(promote))] {
+        let common = [
+            ("podLabels", json!(labels)),
+            ("balancerdReplicas", json!(replicas)),
+            ("serviceAccountAnnotations", json!(annotations)),
+        ];
+        let stored = [
+            ("environmentdIamRoleArn", json!(arn)),
+            ("inPlaceRollout", json!(in_place)),
+            ("forcePromote", json!(promote)),
+        ];
+        // v1 leaves out what names no rollout.
+        let promoted = promote.filter(|text| !text.is_empty() && text != NIL);
+        let served = [("forcePromote", json!(promoted))];
+        let versioned = if version == V1alpha1 { stored.as_slice() } else { served.as_slice() };
+        for (name, value) in common.iter().chain(versioned) {
             if !value.is_null() {
-                spec[name] = value;
+                spec[*name] = value.clone();
             }
         }
         if let Some(hash) = hash {
@@ -124,10 +145,34 @@ fn there_and_back(object: &Value) -> Value {
     across(&across(object))
 }
 
+/// A stored object after its spec was edited at v1.
+fn edit(stored: &Value, change: impl FnOnce(&mut Value)) -> Value {
+    let mut object = across(stored);
+    change(&mut object["spec"]);
+    across(&object)
+}
+
 /// Whether a v1alpha1 object has no rollout outstanding.
 fn is_settled(object: &Value) -> bool {
     let request = &object["spec"]["requestRollout"];
     *request != json!(NIL) && *request == object["status"]["lastCompletedRolloutRequest"]
+}
+
+/// An object as an operator left it that recorded no rollout hash.
+fn before_hashes(mut object: Value) -> Value {
+    let status = object["status"].as_object_mut().unwrap();
+    status.remove("lastCompletedRolloutHash");
+    object
+}
+
+/// The same without a rollout outstanding.
+fn settled_before_hashes(object: Value) -> Value {
+    let mut object = before_hashes(object);
+    if object["spec"]["requestRollout"] == json!(NIL) {
+        object["spec"]["requestRollout"] = json!("22222222-0000-4000-8000-000000000000");
+    }
+    object["status"]["lastCompletedRolloutRequest"] = object["spec"]["requestRollout"].clone();
+    object
 }
 
 proptest! {
@@ -176,14 +221,44 @@ proptest! {
         let back = there_and_back(&object);
         prop_assert_eq!(&object["spec"], &back["spec"]);
         let mut status = back["status"].clone();
-        status.as_object_mut().unwrap().shift_remove("requestedRolloutHash");
+        status.as_object_mut().unwrap().retain(|name, _| name != "requestedRolloutHash" && name != "v1alpha1");
         prop_assert_eq!(&object["status"], &status);
     }
 
     #[test]
-    fn settled_stays_settled_and_rolling_stays_rolling(object in complete(V1alpha1)) {
-        prop_assume!(object["status"].get("lastCompletedRolloutHash").is_none());
-        prop_assert_eq!(is_settled(&object), is_settled(&there_and_back(&object)));
+    fn storage_survives_v1(object in complete(V1alpha1)) {
+        prop_assert_eq!(there_and_back(&object), object);
+    }
+
+    /// What came back is as it was, but for the hash that was not recorded yet and for what v1
+    /// says in another way.
+    #[test]
+    fn an_edit_can_be_taken_back(object in complete(V1alpha1)) {
+        let object = settled_before_hashes(object);
+        let edited = edit(&object, |spec| spec["environmentdImageRef"] = json!("edited"));
+        prop_assert_ne!(&edited["spec"]["requestRollout"], &object["spec"]["requestRollout"]);
+        prop_assert!(!is_settled(&edited));
+        let back = edit(&edited, |spec| spec["environmentdImageRef"] = object["spec"]["environmentdImageRef"].clone());
+        prop_assert!(is_settled(&back));
+        prop_assert_eq!(&back["spec"]["requestRollout"], &object["spec"]["requestRollout"]);
+        prop_assert_eq!(&back["status"]["resourcesHash"], &object["status"]["resourcesHash"]);
+        prop_assert_eq!(&across(&back)["spec"], &across(&object)["spec"]);
+    }
+
+    #[test]
+    fn without_a_remainder_settled_stays_settled_and_rolling_stays_rolling(object in complete(V1alpha1)) {
+        let object = before_hashes(object);
+        let mut v1 = across(&object);
+        take_remainder(&mut v1);
+        prop_assert_eq!(is_settled(&object), is_settled(&across(&v1)));
+    }
+
+    #[test]
+    fn a_remainder_of_anything_is_no_danger(object in complete(V1), remainder in any_json()) {
+        let expected = across(&object);
+        let mut object = object;
+        object["status"]["v1alpha1"] = remainder;
+        prop_assert_eq!(across(&object), expected);
     }
 
     #[test]
