@@ -104,6 +104,13 @@ impl Fixture {
         Ok(serde_json::to_value(applied).unwrap())
     }
 
+    /// Creates an object at v1alpha1 whose rollout is completed.
+    async fn create_settled(&self, name: &str) {
+        let spec = spec_with(json!({"requestRollout": REQUEST}));
+        self.create(Version::V1alpha1, name, spec).await;
+        self.settle(name).await;
+    }
+
     /// Marks the only rollout as completed, as the controller does.
     async fn settle(&self, name: &str) {
         let request = self.request(name).await;
@@ -215,6 +222,7 @@ async fn an_unchanged_write_at_v1_changes_no_request() {
     let after = fixture.get(Version::V1alpha1, "demo").await;
     assert_eq!(after["spec"]["requestRollout"], request);
     assert_eq!(after["status"]["lastCompletedRolloutRequest"], request);
+    assert_eq!(after["status"]["resourcesHash"], "r");
     let read = fixture.get(Version::V1, "demo").await;
     assert_eq!(
         read["status"]["lastCompletedRolloutHash"],
@@ -232,27 +240,41 @@ async fn an_unchanged_write_at_v1_changes_no_request() {
     assert_eq!(after["status"]["lastCompletedRolloutRequest"], request);
 }
 
-/// A settled object stays settled under its first write at v1, which gives it a derived request.
+/// A write at v1 that changes nothing leaves the stored object as it was, request and all.
 #[tokio::test]
-async fn adopting_v1_keeps_a_settled_object_settled() {
+async fn adopting_v1_changes_nothing_that_is_stored() {
     let fixture = Fixture::start().await;
-    fixture
-        .create(
-            Version::V1alpha1,
-            "demo",
-            spec_with(json!({"requestRollout": REQUEST})),
-        )
-        .await;
-    fixture.settle("demo").await;
+    fixture.create_settled("demo").await;
     fixture
         .apply(Version::V1, "demo", "gitops", true, spec())
         .await
         .unwrap();
     let after = fixture.get(Version::V1alpha1, "demo").await;
-    assert_eq!(
-        after["spec"]["requestRollout"],
-        after["status"]["lastCompletedRolloutRequest"]
-    );
+    assert_eq!(after["spec"]["requestRollout"], REQUEST);
+    assert_eq!(after["status"]["lastCompletedRolloutRequest"], REQUEST);
+    assert_eq!(after["status"]["resourcesHash"], "r");
+}
+
+#[tokio::test]
+async fn taking_an_edit_at_v1_back_takes_its_rollout_back() {
+    let fixture = Fixture::start().await;
+    fixture.create_settled("demo").await;
+    let env = json!({"environmentdExtraEnv": [{"name": "A", "value": "1"}]});
+    let apply = async |spec| {
+        fixture
+            .apply(Version::V1, "demo", "gitops", true, spec)
+            .await
+            .unwrap();
+        fixture.get(Version::V1alpha1, "demo").await
+    };
+    let edited = apply(spec_with(env)).await;
+    assert_ne!(edited["spec"]["requestRollout"], REQUEST);
+    assert_eq!(edited["status"]["lastCompletedRolloutRequest"], REQUEST);
+    assert_eq!(edited["status"]["resourcesHash"], "r");
+    let back = apply(spec()).await;
+    assert_eq!(back["spec"]["requestRollout"], REQUEST);
+    assert_eq!(back["status"]["lastCompletedRolloutRequest"], REQUEST);
+    assert_eq!(back["status"]["resourcesHash"], "r");
 }
 
 /// `server-side-apply` of the end-to-end suite, as far as it needs no controller.
