@@ -51,10 +51,10 @@ impl Candidate {
         }
     }
 
-    /// What was seen of the Lease at the end of a term; `None` if nothing was.
+    /// `seen` is what was seen of the Lease at the end of a term, in this order.
     pub(super) fn after_term(
         me: &Me,
-        seen: Option<Option<Record>>,
+        seen: impl Iterator<Item = Option<Record>>,
         reason: &EndReason,
         unsettled: bool,
         now: Moment,
@@ -64,7 +64,7 @@ impl Candidate {
         candidate.previous = Some(me.identity.clone());
         candidate.unsettled = unsettled;
         candidate.contested = matches!(reason, EndReason::Impersonated { .. });
-        if let Some(seen) = seen {
+        for seen in seen {
             candidate.sight(me, seen, now, out);
         }
         candidate

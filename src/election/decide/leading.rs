@@ -18,6 +18,8 @@ pub(super) struct Leading {
     pub(super) renew_at: Moment,
     /// Set while it is in doubt that the Lease is as in `record`: when to read it.
     pub(super) read_at: Option<Moment>,
+    /// What the watch showed last that is not our Lease, for no read has denied it yet.
+    pub(super) rumour: Option<Record>,
 }
 
 /// What was seen of the Lease at the end of a term.
@@ -30,6 +32,7 @@ impl Leading {
             until: sent.plus(timings.renew_deadline),
             renew_at: sent.plus(timings.retry_period),
             read_at: None,
+            rumour: None,
         }
     }
 
@@ -67,13 +70,16 @@ impl State {
         match event {
             Event::Stop(reason) => self.end_term(leading, reason, None, now, out),
             Event::Watched(seen) => {
-                let intact = seen.is_some_and(|record| {
-                    self.still_holds(&leading.record, &record)
-                        && record.duration == leading.record.duration
-                });
-                if !intact {
+                let ours = seen
+                    .as_ref()
+                    .is_some_and(|record| self.still_holds(&leading.record, record));
+                let duration = seen.as_ref().map(|record| record.duration);
+                if !ours || duration != Some(leading.record.duration) {
                     leading.read_at = Some(now);
                     self.get(now, out);
+                }
+                if !ours {
+                    leading.rumour = seen.or(leading.rumour);
                 }
                 self.phase = Phase::Leading(leading);
             }
@@ -111,6 +117,7 @@ impl State {
                 }
                 leading.record = record;
                 leading.read_at = None;
+                leading.rumour = None;
             }
             Answer::Read(seen) => {
                 let reason = match &seen {
@@ -186,6 +193,8 @@ impl State {
         let in_doubt = leading.read_at.is_some();
         let own = (seen.is_none() && !in_doubt).then_some(leading.record);
         out.push(Action::End(reason.clone()));
+        // Another that held the Lease before it was deleted is given time to notice.
+        let seen = leading.rumour.map(Some).into_iter().chain(seen);
         let next = Candidate::after_term(&self.me, seen, &reason, in_doubt, now, out);
         self.phase = Phase::Ending(Ending {
             stop: matches!(reason, EndReason::Stopped | EndReason::TaskEnded),

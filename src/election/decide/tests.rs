@@ -544,6 +544,33 @@ fn a_standby_gives_the_holder_of_a_deleted_lease_time_to_notice() {
 }
 
 #[test]
+fn a_leader_that_saw_another_hold_the_lease_gives_it_time_to_notice_a_deletion() {
+    let mut replica = Replica::leading();
+    replica.step(1.0, Event::Watched(Some(foreign(9))));
+    replica.answer(4.0, Answer::Failed);
+    replica.step(5.0, Event::Watched(None));
+    let actions = replica.answer(5.1, Answer::Read(None));
+    assert_eq!(actions[0], Action::End(EndReason::Deleted));
+    assert_eq!(replica.calls(5.2, Event::TermEnded), [Call::Get]);
+    replica.answer(5.3, Answer::Read(None));
+    assert_eq!(replica.calls(20.0, Event::Watched(None)), []);
+    let create = Call::Create(claim(0, false));
+    assert_eq!(replica.calls(20.1, Event::Wake), [create]);
+}
+
+#[test]
+fn what_a_leader_has_read_to_be_false_delays_nothing() {
+    let mut replica = Replica::leading();
+    replica.step(1.0, Event::Watched(Some(foreign(1))));
+    replica.answer(1.1, Answer::Read(Some(own(2))));
+    replica.step(5.0, Event::Watched(None));
+    replica.answer(5.1, Answer::Read(None));
+    assert_eq!(replica.calls(5.2, Event::TermEnded), [Call::Get]);
+    let calls = replica.calls(5.3, Event::Answer(Answer::Read(None)));
+    assert_eq!(calls, [Call::Create(claim(0, false))]);
+}
+
+#[test]
 fn a_clock_that_jumped_does_not_shorten_the_wait() {
     let mut replica = Replica::reading();
     let patient = Record {

@@ -169,7 +169,10 @@ impl Node {
         }
         match &mut replica.state.phase {
             Phase::Candidate(candidate) => in_record(seen(candidate), visit),
-            Phase::Leading(leading) => in_record(Some(&mut leading.record), visit),
+            Phase::Leading(leading) => {
+                in_record(Some(&mut leading.record), visit);
+                in_record(leading.rumour.as_mut(), visit);
+            }
             Phase::Ending(ending) => {
                 in_record(seen(&mut ending.next), visit);
                 in_record(ending.own.as_mut(), visit);

@@ -161,3 +161,27 @@ fn a_bug_is_found(#[case] bug: Bug, #[case] promise: &str) {
         other => panic!("not found: {other:?}"),
     }
 }
+
+/// A course that once broke a promise: d still leads when its watch shows it b, whom somebody let in
+/// by clearing the Lease; d can't confirm it by a read before the Lease is deleted.
+#[test]
+fn a_leader_that_was_superseded_and_cut_off_is_patient_after_a_deletion() {
+    let trouble = |at, lasts, whose, kind| Trouble {
+        at,
+        lasts,
+        whose,
+        kind,
+    };
+    let schedule = Schedule {
+        seed: 2_596_638_465_888_144_942,
+        rates: vec![900, 900, 900, 1054, 1055],
+        troubles: vec![
+            trouble(2_634, 4_133_788, 3, Kind::Cut),
+            trouble(1_903_477, 10_000, 0, Kind::By(Hand::Clear)),
+            trouble(1_907_503, 3_087_992, 1, Kind::Mute),
+            trouble(4_988_733, 10_000, 0, Kind::By(Hand::Delete)),
+        ],
+        bug: None,
+    };
+    assert_eq!(run(&schedule).err(), None);
+}
