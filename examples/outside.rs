@@ -10,7 +10,7 @@
 //! Environment=KUBECONFIG=/etc/example/kubeconfig
 //! ExecStart=/usr/local/bin/outside --leader-election-namespace example --leader-election-identity %H
 //! Restart=always
-//! # Longer than `Timings::stop_time`, 4 s by default.
+//! # Longer than `Timings::stop_time`, 2 s by default.
 //! TimeoutStopSec=10
 //! ```
 

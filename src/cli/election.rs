@@ -39,7 +39,7 @@ pub struct ElectionArgs {
     /// How long one call about the Lease may take
     #[arg(long, default_value = "3s", value_parser = duration)]
     pub leader_election_call_timeout: Duration,
-    /// How long releasing the Lease may take
+    /// How long a stopped leader may take to join its tasks and give the Lease back
     #[arg(long, default_value = "2s", value_parser = duration)]
     pub leader_election_release_timeout: Duration,
     /// How long the leader's tasks may take to end before they are aborted

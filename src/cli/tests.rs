@@ -78,7 +78,7 @@ fn a_bad_value_names_its_flag(#[case] arguments: &[&str], #[case] told: &str) {
 )]
 #[case(&["--enable-gcp-node-upgrade-rollout-trigger"], "--cloud-provider gcp")]
 #[case(&["--webhook-linger=20s"], "--termination-grace-period 30s")]
-#[case(&["--leader-election-join-timeout=1s", "--leader-election-release-timeout=23s"], "a stop can take 30s")]
+#[case(&["--leader-election-join-timeout=1s", "--leader-election-release-timeout=25s"], "a stop can take 30s")]
 #[case(&["--termination-grace-period=15s"], "which must be less than --termination-grace-period 15s")]
 fn a_forbidden_combination_names_the_way_out(#[case] arguments: &[&str], #[case] told: &str) {
     let error = error_with(arguments);

@@ -330,8 +330,8 @@ enum Phase {
 /// A term has ended, and its tasks are being joined.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Ending {
-    /// Whether the election stops after this term.
-    stop: bool,
+    /// When the election was asked to stop after this term, if it was.
+    stop: Option<Moment>,
     /// What to go on with as a candidate.
     next: Candidate,
     /// Our Lease as last seen, if it was ours until the end and nothing is in doubt.
@@ -401,15 +401,14 @@ impl State {
 
     fn ending(&mut self, mut ending: Ending, event: Event, now: Moment, out: &mut Vec<Action>) {
         match event {
-            Event::TermEnded if ending.stop => {
-                self.start_releasing(ending.own, now, out);
-                return;
-            }
             Event::TermEnded => {
-                self.start_campaign(ending.next, now, out);
+                match ending.stop {
+                    Some(asked) => self.start_releasing(ending.own, asked, now, out),
+                    None => self.start_campaign(ending.next, now, out),
+                }
                 return;
             }
-            Event::Stop(_) => ending.stop = true,
+            Event::Stop(_) => ending.stop = Some(now),
             Event::Answer(answer) => {
                 if let Some(outstanding) = self.outstanding.take() {
                     match answer {

@@ -19,7 +19,8 @@ pub struct Timings {
     pub retry_period: Duration,
     /// Bound on one Lease request.
     pub call_timeout: Duration,
-    /// Bound on giving the Lease back, from when the term's tasks are joined.
+    /// Bound on giving the Lease back, from when the stop is asked for: the term's tasks are joined
+    /// within it.
     pub release_bound: Duration,
     /// Bound on the tasks of a term after they were cancelled, and once more after they were aborted.
     pub join_bound: Duration,
@@ -52,11 +53,17 @@ impl Timings {
             return Err(TimingsError::LeaseDurationTooLong(self.lease_duration));
         }
         let stopped = self.renew_deadline.saturating_add(self.join_time());
-        if stopped >= self.lease_duration {
+        if stopped.saturating_mul(11) >= self.lease_duration.saturating_mul(10) {
             return Err(TimingsError::NoMargin {
                 lease_duration: self.lease_duration,
                 renew_deadline: self.renew_deadline,
                 join_time: self.join_time(),
+            });
+        }
+        if self.release_bound <= self.join_bound {
+            return Err(TimingsError::ReleaseTooShort {
+                release_bound: self.release_bound,
+                join_bound: self.join_bound,
             });
         }
         // A waiting candidate sleeps up to 1.5 times the retry period.
@@ -96,8 +103,8 @@ impl Timings {
     }
 
     /// The longest that a stop can take, from the request until the elector has returned.
-    pub const fn stop_time(&self) -> Duration {
-        self.join_time().saturating_add(self.release_bound)
+    pub fn stop_time(&self) -> Duration {
+        self.join_time().max(self.release_bound)
     }
 }
 
@@ -115,8 +122,9 @@ pub enum TimingsError {
     LeaseDurationTooLong(Duration),
     /// A holder's tasks could outlive its Lease.
     #[error(
-        "the renew deadline ({renew_deadline:?}) and two join bounds ({join_time:?}) must be shorter \
-         than the lease duration ({lease_duration:?}): a holder must have stopped before others take over"
+        "the renew deadline ({renew_deadline:?}) and two join bounds ({join_time:?}), with a tenth more for \
+         clocks that differ, must be shorter than the lease duration ({lease_duration:?}): a holder must have \
+         stopped before others take over"
     )]
     NoMargin {
         /// The lease duration.
@@ -125,6 +133,17 @@ pub enum TimingsError {
         renew_deadline: Duration,
         /// Twice the join bound.
         join_time: Duration,
+    },
+    /// Nothing would be left of the bound once the tasks are aborted.
+    #[error(
+        "the release bound ({release_bound:?}) must be longer than the join bound ({join_bound:?}): it counts \
+         from the stop, and the tasks are joined first"
+    )]
+    ReleaseTooShort {
+        /// The release bound.
+        release_bound: Duration,
+        /// The join bound.
+        join_bound: Duration,
     },
     /// A holder would not come to renew in time.
     #[error(
@@ -159,10 +178,22 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_valid_and_stop_within_four_seconds() {
+    fn defaults_are_valid_and_stop_within_two_seconds() {
         let timings = Timings::default();
         assert_eq!(timings.validate(), Ok(()));
-        assert_eq!(timings.stop_time(), s(4));
+        assert_eq!(timings.stop_time(), s(2));
+    }
+
+    /// 13 s on a clock that is a tenth slow are 14.3 s; 14 s are 15.4 s.
+    #[rstest]
+    #[case::fits(s(11), true)]
+    #[case::too_long(s(12), false)]
+    fn clocks_may_differ_by_a_tenth(#[case] renew_deadline: Duration, #[case] fits: bool) {
+        let timings = Timings {
+            renew_deadline,
+            ..Timings::default()
+        };
+        assert_eq!(timings.validate().is_ok(), fits);
     }
 
     #[rstest]
@@ -170,6 +201,7 @@ mod tests {
     #[case::fraction(Timings { lease_duration: Duration::from_millis(15_500), ..Timings::default() }, "must be whole seconds")]
     #[case::ceiling(Timings { lease_duration: s(301), ..Timings::default() }, "must be at most 300s")]
     #[case::margin(Timings { lease_duration: s(12), ..Timings::default() }, "must have stopped before others take over")]
+    #[case::release(Timings { release_bound: s(1), ..Timings::default() }, "the release bound (1s) must be longer than the join bound (1s)")]
     #[case::retry(Timings { retry_period: s(7), ..Timings::default() }, "1.5 times the retry period (7s)")]
     #[case::call(Timings { call_timeout: s(4), ..Timings::default() }, "at most a third of the renew deadline (10s)")]
     fn names_the_broken_rule(#[case] timings: Timings, #[case] message: &str) {

@@ -55,7 +55,7 @@ operator:
 ";
 const LEADER_ELECTION: &str = "
 operator:
-  leaderElection: {leaseDurationSeconds: 30, renewDeadlineSeconds: 20, joinTimeoutSeconds: 4, serverFence: true, flowSchema: true}
+  leaderElection: {leaseDurationSeconds: 30, renewDeadlineSeconds: 18, joinTimeoutSeconds: 4, releaseTimeoutSeconds: 5, serverFence: true, flowSchema: true}
   webhook: {lingerSeconds: 10, drainSeconds: 15}
 ";
 const EVERYTHING: &str = include_str!("chart/everything.yaml");
@@ -138,10 +138,10 @@ fn arguments(rendered: &str) -> Vec<String> {
 #[case::default("{}", 30)]
 #[case::drain("operator: {webhook: {lingerSeconds: 10, drainSeconds: 15}}", 60)]
 #[case::join(
-    "operator: {leaderElection: {joinTimeoutSeconds: 5, leaseDurationSeconds: 30}}",
+    "operator: {leaderElection: {joinTimeoutSeconds: 5, releaseTimeoutSeconds: 12, leaseDurationSeconds: 30}}",
     34
 )]
-#[case::zero("operator: {webhook: {lingerSeconds: 0, drainSeconds: 1}}", 18)]
+#[case::zero("operator: {webhook: {lingerSeconds: 0, drainSeconds: 1}}", 14)]
 fn the_grace_period_follows_from_the_bounds_of_the_stop(
     #[case] values: &str,
     #[case] seconds: i64,
@@ -173,6 +173,8 @@ fn the_grace_period_follows_from_the_bounds_of_the_stop(
     "leaseDurationSeconds: 12",
     "must stay below leaseDurationSeconds (12)"
 )]
+#[case("renewDeadlineSeconds: 12", "with a tenth more for clocks that differ")]
+#[case("releaseTimeoutSeconds: 1", "must exceed joinTimeoutSeconds")]
 #[case("retryPeriodSeconds: 7", "1.5 times retryPeriodSeconds")]
 #[case("callTimeoutSeconds: 4", "callTimeoutSeconds must be at most a third")]
 fn bounds_that_do_not_fit_are_refused(#[case] value: &str, #[case] told: &str) {

@@ -35,8 +35,12 @@
 {{- $lease := int (get $bounds "leader-election-lease-duration") -}}
 {{- $deadline := int (get $bounds "leader-election-renew-deadline") -}}
 {{- $joined := int (mul 2 (get $bounds "leader-election-join-timeout")) -}}
-{{- if ge (int (add $deadline $joined)) $lease }}
-{{- fail (printf "operator.leaderElection: renewDeadlineSeconds (%d) and twice joinTimeoutSeconds (%d) must stay below leaseDurationSeconds (%d)" $deadline $joined $lease) }}
+{{- if ge (mul 11 (add $deadline $joined)) (mul 10 $lease) }}
+{{- fail (printf "operator.leaderElection: renewDeadlineSeconds (%d) and twice joinTimeoutSeconds (%d), with a tenth more for clocks that differ, must stay below leaseDurationSeconds (%d)" $deadline $joined $lease) }}
+{{- end }}
+{{- $release := int (get $bounds "leader-election-release-timeout") -}}
+{{- if le (int (mul 2 $release)) $joined }}
+{{- fail (printf "operator.leaderElection: releaseTimeoutSeconds (%d) must exceed joinTimeoutSeconds: it counts from the stop, and the tasks are joined first" $release) }}
 {{- end }}
 {{- if ge (mul 3 (get $bounds "leader-election-retry-period")) (mul 2 $deadline) }}
 {{- fail (printf "operator.leaderElection: 1.5 times retryPeriodSeconds must stay below renewDeadlineSeconds (%d)" $deadline) }}
@@ -52,7 +56,7 @@ webhook, with 5 s more.
 */}}
 {{- define "materialize-operator.gracePeriodSeconds" -}}
 {{- $bounds := fromYaml (include "materialize-operator.bounds" .) -}}
-{{- $released := add (mul 2 (get $bounds "leader-election-join-timeout")) (get $bounds "leader-election-release-timeout") -}}
+{{- $released := max (mul 2 (get $bounds "leader-election-join-timeout")) (get $bounds "leader-election-release-timeout") -}}
 {{- $drained := add (get $bounds "webhook-linger") (get $bounds "webhook-drain") -}}
 {{- mul 2 (add 5 (max $released $drained)) -}}
 {{- end }}

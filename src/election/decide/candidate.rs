@@ -226,7 +226,7 @@ impl State {
         match event {
             Event::Stop(_) => {
                 if candidate.unsettled || self.write_is_outstanding() {
-                    self.start_releasing(None, now, out);
+                    self.start_releasing(None, now, now, out);
                 } else {
                     self.outstanding = None;
                     out.push(Action::Finish(Release::NotHeld));

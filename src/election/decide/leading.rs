@@ -197,7 +197,7 @@ impl State {
         let seen = leading.rumour.map(Some).into_iter().chain(seen);
         let next = Candidate::after_term(&self.me, seen, &reason, in_doubt, now, out);
         self.phase = Phase::Ending(Ending {
-            stop: matches!(reason, EndReason::Stopped | EndReason::TaskEnded),
+            stop: matches!(reason, EndReason::Stopped | EndReason::TaskEnded).then_some(now),
             next,
             own,
         });

@@ -35,16 +35,19 @@ fn is_release(call: &Call) -> bool {
 }
 
 impl State {
+    /// `asked` is when the stop was asked for; the bound counts from there.
     pub(super) fn start_releasing(
         &mut self,
         own: Option<Record>,
+        asked: Moment,
         now: Moment,
         out: &mut Vec<Action>,
     ) {
+        let until = asked.plus(self.timings.release_bound);
         let releasing = Releasing {
             own,
-            patience: now.plus(self.timings.release_bound / 2),
-            until: now.plus(self.timings.release_bound),
+            patience: now.plus(until.since(now) / 2),
+            until,
             read_at: now,
         };
         if !self.write_is_outstanding() {

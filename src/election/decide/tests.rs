@@ -644,8 +644,8 @@ fn a_renewal_that_hangs_is_given_up_for_the_release() {
     replica.step(2.0, Event::Wake);
     replica.step(2.1, Event::Stop(EndReason::Stopped));
     replica.step(2.2, Event::TermEnded);
-    assert_eq!(replica.wake(), 3.2);
-    assert_eq!(replica.calls(3.2, Event::Wake), [Call::Get]);
+    assert_eq!(replica.wake(), 3.15, "half of what is left");
+    assert_eq!(replica.calls(3.15, Event::Wake), [Call::Get]);
     let read = Event::Answer(Answer::Read(Some(own(2))));
     assert_eq!(replica.calls(3.3, read), [release(2)]);
     assert_eq!(
@@ -657,13 +657,14 @@ fn a_renewal_that_hangs_is_given_up_for_the_release() {
 }
 
 #[test]
-fn a_release_has_a_bound() {
+fn a_release_has_a_bound_from_when_the_stop_was_asked_for() {
     let mut replica = Replica::leading();
     replica.step(1.0, Event::Stop(EndReason::Stopped));
-    replica.step(1.0, Event::TermEnded);
+    replica.step(1.9, Event::TermEnded);
     replica.answer(2.0, Answer::Failed);
     assert_eq!(replica.wake(), 2.1, "a pause, then a read");
     assert_eq!(replica.calls(2.1, Event::Wake), [Call::Get]);
+    assert_eq!(replica.wake(), 3.0);
     let actions = replica.step(3.0, Event::Wake);
     assert_eq!(actions, [Action::Finish(Release::TimedOut)]);
 }

@@ -265,6 +265,20 @@ async fn a_stop_while_renewals_hang_is_bounded() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_bound_of_a_stop_counts_from_when_it_is_asked_for() {
+    let api = FakeApi::default();
+    let replica = Replica::start_with(&api, "a", Timings::default(), |term| {
+        term.spawn("deaf", std::future::pending());
+    });
+    replica.begun().await;
+    replica.link.set(Fault::Hangs);
+    let stop = Instant::now();
+    replica.stopped().await.unwrap();
+    let took = stop.elapsed();
+    assert!(took <= Timings::default().stop_time() + AT_ONCE, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_standby_stops_at_once_and_touches_nothing() {
     let api = FakeApi::default();
     let (leader, standby) = leader_and_standby(&api).await;

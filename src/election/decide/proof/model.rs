@@ -32,7 +32,7 @@ const TIMINGS: Timings = Timings {
     retry_period: Duration::from_secs(1),
     call_timeout: Duration::from_secs(1),
     release_bound: Duration::from_secs(1),
-    join_bound: Duration::from_millis(400),
+    join_bound: Duration::from_millis(300),
 };
 
 /// So many ticks without trouble may pass until one replica leads for good: a Lease that nobody
