@@ -28,13 +28,22 @@ pub struct Health(Arc<RwLock<Checks>>);
 #[derive(Default)]
 struct Checks {
     live: BTreeMap<&'static str, Probe>,
-    ready: BTreeMap<&'static str, Check>,
+    ready: BTreeMap<&'static str, Probe>,
 }
 
 impl Health {
     /// Records whether this replica is ready in one respect.
     pub fn set_ready(&self, name: &'static str, check: Check) {
-        self.write().ready.insert(name, check);
+        self.add_readiness(name, move || check.clone());
+    }
+
+    /// Adds a probe that says whether this replica is ready in one respect.
+    pub fn add_readiness(
+        &self,
+        name: &'static str,
+        probe: impl Fn() -> Check + Send + Sync + 'static,
+    ) {
+        self.write().ready.insert(name, Box::new(probe));
     }
 
     /// Adds a probe that says whether this process still works.
@@ -48,17 +57,14 @@ impl Health {
 
     fn readyz(&self) -> (StatusCode, String) {
         let checks = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        report(
-            checks
-                .ready
-                .iter()
-                .map(|(name, check)| (*name, check.clone())),
-        )
+        report(checks.ready.iter().map(|(name, probe)| (*name, probe())))
     }
 
     fn livez(&self) -> (StatusCode, String) {
         let checks = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        report(checks.live.iter().map(|(name, probe)| (*name, probe())))
+        let probed = checks.live.iter().map(|(name, probe)| (*name, probe()));
+        // That there is an answer says that the event loop runs.
+        report(std::iter::once(("ping", Ok(()))).chain(probed))
     }
 
     fn write(&self) -> std::sync::RwLockWriteGuard<'_, Checks> {
@@ -159,7 +165,8 @@ mod tests {
                 Err("dead".to_owned())
             }
         });
-        assert_eq!(health.livez().0, StatusCode::OK);
+        let well = "[+]ping ok\n[+]elector ok\n".to_owned();
+        assert_eq!(health.livez(), (StatusCode::OK, well));
         alive.store(false, std::sync::atomic::Ordering::Relaxed);
         assert_eq!(health.livez().0, StatusCode::SERVICE_UNAVAILABLE);
     }

@@ -81,6 +81,9 @@ pub async fn run(
     let address = args.process.metrics_listen_address;
     let health_server = health::serve(address, health.clone(), metrics.clone()).await?;
     let webhook = start_webhook(&args, &metrics).await?;
+    if let Some(validity) = webhook.as_ref().map(Webhook::validity) {
+        health.add_readiness("webhook", move || validity.check());
+    }
 
     let replica = Replica {
         identity: identity(&args),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum_server::tls_rustls::RustlsConfig;
+use k8s_openapi::jiff::Timestamp;
 use rustls::pki_types::pem::{PemObject, SectionKind};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{RootCertStore, ServerConfig};
@@ -101,12 +102,34 @@ struct Files {
     ca: Vec<u8>,
 }
 
+/// Until when the certificate that is served is valid; clones show the same.
+#[derive(Clone, Debug)]
+pub struct Validity {
+    not_after: watch::Receiver<i64>,
+    cert: PathBuf,
+}
+
+impl Validity {
+    /// Whether the certificate has not expired.
+    ///
+    /// # Errors
+    /// When it expired, and the file to renew.
+    pub fn check(&self) -> Result<(), String> {
+        let expiry = Timestamp::from_second(*self.not_after.borrow()).unwrap_or(Timestamp::MAX);
+        if Timestamp::now() < expiry {
+            return Ok(());
+        }
+        let cert = self.cert.display();
+        Err(format!("the certificate expired at {expiry}: renew {cert}"))
+    }
+}
+
 /// What is served and announced, and the files it was made from.
 pub(super) struct Certificate {
     paths: CertificatePaths,
     seen: Files,
     tls: RustlsConfig,
-    not_after: i64,
+    not_after: watch::Sender<i64>,
     ca: watch::Sender<CaBundle>,
 }
 
@@ -123,7 +146,7 @@ impl Certificate {
             paths,
             seen,
             tls: RustlsConfig::from_config(config),
-            not_after,
+            not_after: watch::Sender::new(not_after),
             ca,
         })
     }
@@ -136,13 +159,20 @@ impl Certificate {
         self.ca.subscribe()
     }
 
+    pub(super) fn validity(&self) -> Validity {
+        Validity {
+            not_after: self.not_after.subscribe(),
+            cert: self.paths.cert.clone(),
+        }
+    }
+
     /// Watches the files for as long as it is polled.
     pub(super) async fn watch(mut self, reload_interval: Duration, metrics: Metrics) {
         let reloads = metrics.certificate_reloads;
         let mut ticks = interval(reload_interval.clamp(Duration::from_millis(1), POLL));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            metrics.certificate_not_after.set(self.not_after);
+            metrics.certificate_not_after.set(*self.not_after.borrow());
             ticks.tick().await;
             match self.reload().await {
                 Ok(false) => {}
@@ -176,7 +206,7 @@ impl Certificate {
         }
         let (config, not_after) = pair?;
         self.tls.reload_from_config(config);
-        self.not_after = not_after;
+        self.not_after.send_replace(not_after);
         ca.map(|_| true)
     }
 }

@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-pub use certificate::{CaBundle, CertificateError};
+pub use certificate::{CaBundle, CertificateError, Validity};
 
 use crate::metrics::Metrics;
 use certificate::{Certificate, CertificatePaths};
@@ -64,6 +64,7 @@ pub enum WebhookError {
 pub struct Webhook {
     local_addr: SocketAddr,
     ca: watch::Receiver<CaBundle>,
+    validity: Validity,
     handle: Handle<SocketAddr>,
     leaving: CancellationToken,
     ended: CancellationToken,
@@ -100,6 +101,7 @@ impl Webhook {
         Ok(Self {
             local_addr,
             ca: certificate.ca(),
+            validity: certificate.validity(),
             handle,
             leaving,
             ended,
@@ -126,6 +128,11 @@ impl Webhook {
     /// The CA that clients must trust, now and whenever it changes.
     pub fn ca(&self) -> watch::Receiver<CaBundle> {
         self.ca.clone()
+    }
+
+    /// Until when the certificate that is served is valid.
+    pub fn validity(&self) -> Validity {
+        self.validity.clone()
     }
 
     /// Goes on accepting for `linger`, while others learn that this replica is going, and asks

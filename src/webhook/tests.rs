@@ -271,6 +271,20 @@ async fn the_expiry_of_what_is_served_can_be_watched() {
 }
 
 #[tokio::test]
+async fn an_expired_certificate_makes_the_replica_unready() {
+    let fixture = Fixture::start().await;
+    let validity = fixture.webhook.validity();
+    assert_eq!(validity.check(), Ok(()));
+    write_pair_until(fixture.dir.path(), &fixture.ca, 2020);
+    until("the expiry is told", async || validity.check().is_err()).await;
+    let error = validity.check().unwrap_err();
+    let expired = "the certificate expired at 2020-01-01T00:00:00Z: renew /";
+    assert!(error.starts_with(expired), "{error}");
+    write_pair(fixture.dir.path(), &fixture.ca);
+    until("the renewal is told", async || validity.check().is_ok()).await;
+}
+
+#[tokio::test]
 async fn a_bad_ca_keeps_the_last_good_one() {
     let fixture = Fixture::start().await;
     fs::write(fixture.dir.path().join("ca.crt"), "").unwrap();
