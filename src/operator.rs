@@ -1,5 +1,6 @@
 //! The whole life of a process, on one page: start order, term, stop order.
 
+use std::process;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,6 +53,9 @@ pub enum OperatorError {
     /// The custom resource definitions cannot be registered.
     #[error(transparent)]
     Registration(#[from] registration::RegistrationError),
+    /// There can be no thread that watches the election.
+    #[error("cannot start a thread: {0}")]
+    Guard(#[from] std::io::Error),
     /// No client for environmentd can be made.
     #[error("cannot make a client for environmentd: {0}")]
     Environmentd(#[from] TransportError),
@@ -211,6 +215,10 @@ impl Replica<'_> {
                 .or_else(|error| stopping.is_cancelled().then_some(()).ok_or(error))
                 .map_err(|error| error.to_string())
         });
+        elector.health().guard(|error| {
+            eprintln!("orchestratord: {error}, ending at once");
+            process::exit(1);
+        })?;
         let ended = tokio::select! {
             ended = elector.run(stop.clone(), |term| self.lead(term, &caches, &resolver)) => ended,
             () = self.follow_certificate_authority(&client) => Ok(()),

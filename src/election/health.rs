@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -14,6 +15,10 @@ const ENDED: u8 = 2;
 const NEVER: u64 = u64::MAX;
 /// How long the elector has to recover before it is reported.
 const CONVALESCENCE: Duration = Duration::from_secs(2);
+/// How often a guard looks, and how often in a row it must see a term that should be over. While
+/// the whole process is stopped it does not look, so that the elector has as long to find out.
+const GUARD_PAUSE: Duration = Duration::from_millis(100);
+const GUARD_LOOKS: u8 = 10;
 
 /// The elector's pulse. Says nothing of who leads: a standby is healthy. Clones show the same.
 #[derive(Clone)]
@@ -96,6 +101,32 @@ impl ElectorHealth {
         })
     }
 
+    /// Calls `end`, which should end the process, if a term goes on although its tasks should be gone
+    /// for a second: the last resort, on a thread of its own, so that it works also where a task
+    /// blocks every other. The thread ends with the elector.
+    ///
+    /// # Errors
+    /// The operating system refuses the thread.
+    pub fn guard(&self, end: impl FnOnce(Unhealthy) + Send + 'static) -> std::io::Result<()> {
+        let health = self.clone();
+        let watch = move || {
+            let mut looks = 0;
+            loop {
+                thread::sleep(GUARD_PAUSE);
+                match health.look(health.inner.clock.now()) {
+                    Err(Unhealthy::Ended) => return,
+                    Err(error @ Unhealthy::OverHolding(_)) if looks + 1 == GUARD_LOOKS => {
+                        return end(error);
+                    }
+                    Err(Unhealthy::OverHolding(_)) => looks += 1,
+                    Ok(()) | Err(Unhealthy::Stalled(_)) => looks = 0,
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("election guard".to_owned());
+        thread.spawn(watch).map(drop)
+    }
+
     fn look(&self, now: Moment) -> Result<(), Unhealthy> {
         match self.inner.stage.load(Ordering::SeqCst) {
             NOT_STARTED => return Ok(()),
@@ -152,4 +183,47 @@ fn nanos(moment: Moment) -> u64 {
 
 fn store(at: &AtomicU64, moment: Moment) {
     at.store(nanos(moment), Ordering::SeqCst);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{RecvTimeoutError, channel};
+
+    use super::*;
+    use crate::election::clock::BootClock;
+
+    const BOUND: Duration = Duration::from_secs(60);
+
+    fn health() -> ElectorHealth {
+        ElectorHealth::new(Arc::new(BootClock), BOUND, Duration::from_secs(1))
+    }
+
+    fn ago(time: Duration) -> Moment {
+        Moment::new(BootClock.now().since_epoch() - time)
+    }
+
+    #[test]
+    fn a_term_that_does_not_end_is_ended_with_the_process() {
+        let (health, (ended, end)) = (health(), channel());
+        let _running = health.start(BootClock.now());
+        health.holding(Some(ago(Duration::from_secs(2))));
+        health
+            .guard(move |error| ended.send(error).unwrap())
+            .unwrap();
+        let error = end.recv_timeout(BOUND).unwrap();
+        assert!(matches!(error, Unhealthy::OverHolding(over) if over > Duration::from_secs(2)));
+    }
+
+    #[test]
+    fn a_term_that_is_being_joined_is_left_alone_and_the_guard_goes_with_the_elector() {
+        let (health, (ended, end)) = (health(), channel::<Unhealthy>());
+        let running = health.start(BootClock.now());
+        health.holding(Some(ago(Duration::ZERO)));
+        health
+            .guard(move |error| ended.send(error).unwrap())
+            .unwrap();
+        health.holding(None);
+        drop(running);
+        assert_eq!(end.recv_timeout(BOUND), Err(RecvTimeoutError::Disconnected));
+    }
 }
