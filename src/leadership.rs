@@ -153,7 +153,7 @@ impl Observer for Leadership {
         self.metrics.is_leader.set(1);
         self.metrics.duplicate_identity.set(0);
         self.metrics.first_reconcile_seconds.set(0.0);
-        self.metrics.renewed_now();
+        self.metrics.renewed(Duration::ZERO);
         self.metrics
             .term_starts
             .with_label_values(&[begun.how.as_str()])
@@ -186,7 +186,7 @@ impl Observer for Leadership {
 
     fn renewed(&self, took: Duration) {
         self.metrics.renew_duration.observe(took.as_secs_f64());
-        self.metrics.renewed_now();
+        self.metrics.renewed(took);
     }
 
     fn call_failed(&self, kind: CallError) {

@@ -1,14 +1,14 @@
 //! What Prometheus sees. Every metric is registered at start, on every replica.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::Duration;
 
 use prometheus::{
     Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts,
     Registry, TextEncoder,
 };
 
-use crate::election::{CallError, EndReason, Takeover};
+use crate::election::{BootClock, CallError, Clock, EndReason, Moment, Takeover};
 
 /// Buckets of reconciliation and step durations, in seconds.
 const RECONCILIATION_BUCKETS: [f64; 6] = [0.01, 0.05, 0.25, 1.0, 5.0, 30.0];
@@ -21,7 +21,7 @@ const OBJECTS_BUCKETS: [f64; 5] = [1.0, 10.0, 100.0, 1000.0, 10_000.0];
 #[derive(Clone, Debug)]
 pub struct Metrics {
     registry: Registry,
-    last_renewal: Arc<Mutex<Option<Instant>>>,
+    last_renewal: Arc<Mutex<Option<Moment>>>,
     renewal_age: Gauge,
     /// Environments whose wanted generation differs from the active one.
     pub environmentd_needs_update: IntGauge,
@@ -103,7 +103,7 @@ impl Metrics {
             )?,
             renewal_age: Gauge::new(
                 "orchestratord_lease_renewal_age_seconds",
-                "Seconds since the leader's last renewal of the Lease; 0 on a standby",
+                "Seconds since the leader's last renewal of the Lease was sent; 0 on a standby",
             )?,
             lease_vacant: times(
                 "orchestratord_lease_vacant_seconds",
@@ -229,9 +229,10 @@ impl Metrics {
             .try_for_each(|collector| self.registry.register(collector))
     }
 
-    /// The Lease has just been renewed: its age is counted from now.
-    pub fn renewed_now(&self) {
-        *self.last_renewal() = Some(Instant::now());
+    /// The Lease has been renewed by a request sent this long ago: its age is counted from then.
+    pub fn renewed(&self, ago: Duration) {
+        let sent = BootClock.now().since_epoch().saturating_sub(ago);
+        *self.last_renewal() = Some(Moment::new(sent));
     }
 
     /// This replica does not renew the Lease.
@@ -239,7 +240,7 @@ impl Metrics {
         *self.last_renewal() = None;
     }
 
-    fn last_renewal(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
+    fn last_renewal(&self) -> std::sync::MutexGuard<'_, Option<Moment>> {
         self.last_renewal
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -250,8 +251,8 @@ impl Metrics {
     /// # Errors
     /// A metric that cannot be written as text: a fault of this module.
     pub fn render(&self) -> Result<String, prometheus::Error> {
-        let age = self.last_renewal().map(|at| at.elapsed().as_secs_f64());
-        self.renewal_age.set(age.unwrap_or_default());
+        let age = self.last_renewal().map(|sent| BootClock.now().since(sent));
+        self.renewal_age.set(age.unwrap_or_default().as_secs_f64());
         TextEncoder::new().encode_to_string(&self.registry.gather())
     }
 }
