@@ -80,6 +80,7 @@ where
             .any(|owner| Some(&owner.uid) == uid.as_ref())
     };
     if child.is_some_and(|child| is_owned(&child)) {
+        environment.confirm_newest().await?;
         environment
             .pass
             .delete::<K>(&environment.namespace(), &name)

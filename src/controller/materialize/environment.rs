@@ -142,8 +142,8 @@ impl Environment<'_> {
         Ok(())
     }
 
-    /// Ends the pass if the object was changed meanwhile: something is about to be deleted, and
-    /// memory may lag behind what another leader did.
+    /// Ends the pass if the object was changed meanwhile: something that can't be undone is about to
+    /// be done, and memory may lag behind what another leader did.
     ///
     /// # Errors
     /// [`Stop`] if the object is not the newest, or cannot be read.

@@ -7,7 +7,6 @@ use super::leader_api::{LeaderApi, LeaderApiError, LeaderStatus};
 use super::status::Transition;
 use super::teardown;
 use crate::controller::outcome::Outcome;
-use crate::controller::pass::Pass;
 
 /// Promotes a generation, or ends the pass until that is done. Can be begun again at any point.
 pub async fn promote(
@@ -35,20 +34,28 @@ async fn take_over(
     is_forced: bool,
 ) -> Result<(), Stop> {
     let api = environment.leader_api(wanted.objects.leader()).await?;
-    let pass = environment.pass;
-    if !is_leader(pass, &api, is_forced).await? {
+    if !is_leader(environment, &api, is_forced).await? {
         return Err(Stop::Early(Outcome::Poll));
     }
-    pass.ensure(&wanted.objects.public_service).await?;
+    environment
+        .pass
+        .ensure(&wanted.objects.public_service)
+        .await?;
     Ok(())
 }
 
 /// Whether environmentd leads by now; asks it to, unless it was asked already.
-async fn is_leader(pass: &Pass, api: &LeaderApi, is_forced: bool) -> Result<bool, Stop> {
+async fn is_leader(
+    environment: &Environment<'_>,
+    api: &LeaderApi,
+    is_forced: bool,
+) -> Result<bool, Stop> {
+    let pass = environment.pass;
     match generation::not_yet(pass, api.status().await)? {
         LeaderStatus::IsLeader => Ok(true),
         LeaderStatus::Promoting => Ok(false),
         LeaderStatus::ReadyToPromote => {
+            environment.confirm_newest().await?;
             api.promote().await?;
             let status = generation::not_yet(pass, api.status().await)?;
             Ok(status == LeaderStatus::IsLeader)
