@@ -1,5 +1,6 @@
 //! Starts the operator: arguments in, exit code out.
 
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use orchestratord::cli::{Args, Invocation, parse};
@@ -9,14 +10,26 @@ use orchestratord::{logging, operator, signals};
 fn main() -> ExitCode {
     match parse(std::env::args_os()) {
         Ok(Invocation::Run(args)) => run(*args),
-        Ok(Invocation::Print(text)) => {
-            print!("{text}");
-            ExitCode::SUCCESS
-        }
+        Ok(Invocation::Print(text)) => print(&text),
         Err(error) => {
             eprintln!("orchestratord: {error}");
             ExitCode::from(2)
         }
+    }
+}
+
+fn print(text: &str) -> ExitCode {
+    let mut stdout = io::stdout();
+    match stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+    {
+        // Whoever reads only the beginning, like `head`, has what they wanted.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            eprintln!("orchestratord: cannot write to stdout: {error}");
+            ExitCode::FAILURE
+        }
+        _ => ExitCode::SUCCESS,
     }
 }
 

@@ -8,7 +8,7 @@ use kube::Client;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::registration::{self, Conversion, ConversionClient};
+use crate::api::registration;
 use crate::cli::Args;
 use crate::connection::{Connection, ConnectionError};
 use crate::controller::materialize::leader_api::TransportError;
@@ -138,12 +138,12 @@ async fn ended(webhook: Option<&Webhook>) {
 }
 
 async fn start_webhook(args: &Args, metrics: &Metrics) -> Result<Option<Webhook>, WebhookError> {
-    if !args.webhook.install_v1_crd {
+    if !args.definitions.install_v1_crd {
         return Ok(None);
     }
     let config = WebhookConfig {
         address: args.webhook.webhook_listen_address,
-        ca: args.webhook.tls_ca.clone(),
+        ca: args.definitions.tls_ca.clone(),
         cert: args.webhook.tls_cert.clone(),
         key: args.webhook.tls_key.clone(),
         reload_interval: args.webhook.webhook_cert_reload_interval,
@@ -269,31 +269,9 @@ impl Replica<'_> {
     }
 
     async fn register(&self, client: &Client) -> Result<(), OperatorError> {
-        let conversion = self
-            .ca
-            .as_ref()
-            .map(|ca| Conversion::new(self.conversion_client(), ca.borrow().clone()));
-        let columns = self.args.process.additional_crd_columns.as_ref();
-        let columns = columns
-            .map(|columns| columns.0.as_slice())
-            .unwrap_or_default();
-        let definitions = registration::crds(conversion.as_ref(), columns);
+        let ca = self.ca.as_ref().map(|ca| ca.borrow().clone());
+        let definitions = self.args.definitions.crds(ca);
         Ok(registration::register(client, &definitions).await?)
-    }
-
-    fn conversion_client(&self) -> ConversionClient {
-        let webhook = &self.args.webhook;
-        match &webhook.webhook_url {
-            Some(url) => ConversionClient::Url(url.clone()),
-            None => ConversionClient::Service {
-                name: webhook.webhook_service_name.clone().unwrap_or_default(),
-                namespace: webhook
-                    .webhook_service_namespace
-                    .clone()
-                    .unwrap_or_default(),
-                port: webhook.webhook_service_port,
-            },
-        }
     }
 
     /// Registers the definitions again whenever the webhook's CA changes, until it is done.

@@ -2,6 +2,7 @@
 //!
 //! Names, defaults and environment variables are upstream's; what is ours alone says so.
 
+mod definitions;
 mod election;
 mod environment;
 mod logging;
@@ -9,6 +10,7 @@ mod parse;
 mod process;
 mod validate;
 
+pub use definitions::{Columns, CrdsArgs, DefinitionsArgs};
 pub use election::ElectionArgs;
 pub use environment::{
     AwsArgs, CloudProvider, ClusterSizeArgs, ComponentArgs, DefaultCertificateSpecs,
@@ -18,15 +20,26 @@ pub use logging::{LogFormat, LoggingArgs};
 pub use parse::KeyValue;
 pub use process::{NodeUpgradeArgs, ProcessArgs, WebhookArgs};
 
+use std::ffi::OsString;
+
 use clap::Parser;
+use clap::error::ErrorKind;
 
 /// A Kubernetes operator for Materialize environments.
 #[derive(Parser, Clone, Debug)]
-#[command(name = "orchestratord", version, term_width = 100)]
+#[command(
+    name = "orchestratord",
+    version,
+    term_width = 100,
+    after_help = "`orchestratord crds` prints the custom resource definitions: see `orchestratord crds --help`"
+)]
 pub struct Args {
-    /// Servers, Kubernetes context and custom resource definitions.
+    /// Servers and Kubernetes context.
     #[command(flatten)]
     pub process: ProcessArgs,
+    /// The custom resource definitions.
+    #[command(flatten)]
+    pub definitions: DefinitionsArgs,
     /// The conversion webhook.
     #[command(flatten)]
     pub webhook: WebhookArgs,
@@ -54,7 +67,7 @@ pub struct UsageError(pub(crate) String);
 pub enum Invocation {
     /// Run the operator.
     Run(Box<Args>),
-    /// Print this text (help or version) and exit.
+    /// Print this text (help, version or definitions) and exit.
     Print(String),
 }
 
@@ -65,21 +78,36 @@ pub enum Invocation {
 pub fn parse<I, T>(arguments: I) -> Result<Invocation, UsageError>
 where
     I: IntoIterator<Item = T>,
-    T: Into<std::ffi::OsString> + Clone,
+    T: Into<OsString>,
 {
-    use clap::error::ErrorKind;
-    match Args::try_parse_from(arguments) {
+    let mut arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
+    if arguments.get(1).is_some_and(|first| first == "crds") {
+        arguments.remove(0);
+        return match parse_as::<CrdsArgs>(arguments)? {
+            Ok(args) => args.text().map(Invocation::Print),
+            Err(text) => Ok(Invocation::Print(text)),
+        };
+    }
+    match parse_as::<Args>(arguments)? {
         Ok(args) => {
             args.validate()?;
             Ok(Invocation::Run(Box::new(args)))
         }
+        Err(text) => Ok(Invocation::Print(text)),
+    }
+}
+
+/// The arguments, or the text that they ask for instead.
+fn parse_as<A: Parser>(arguments: Vec<OsString>) -> Result<Result<A, String>, UsageError> {
+    match A::try_parse_from(arguments) {
+        Ok(args) => Ok(Ok(args)),
         Err(error)
             if matches!(
                 error.kind(),
                 ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
             ) =>
         {
-            Ok(Invocation::Print(error.render().to_string()))
+            Ok(Err(error.render().to_string()))
         }
         Err(error) => Err(UsageError(one_line(&error))),
     }

@@ -1,15 +1,14 @@
-//! Flags of the process itself: its servers, its cluster, its custom resource definitions.
+//! Flags of the process itself: its servers and its cluster.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceColumnDefinition;
 
-use super::parse::{duration, json, non_empty};
+use super::parse::{duration, non_empty};
 
-/// Servers, Kubernetes context and custom resource definitions.
+/// Servers and Kubernetes context.
 #[derive(Args, Clone, Debug)]
 pub struct ProcessArgs {
     /// kubeconfig context to use outside a cluster; inside a pod its service account is used
@@ -28,40 +27,14 @@ pub struct ProcessArgs {
     /// How long Kubernetes lets this pod stop before it is killed; the bounds of the stop must fit (ours)
     #[arg(long, default_value = "30s", value_parser = duration)]
     pub termination_grace_period: Duration,
-    /// JSON array of CRD columns that stand before the built-in ones of Materialize
-    #[arg(long, hide = true, value_name = "JSON", value_parser = json::<Columns>)]
-    pub additional_crd_columns: Option<Columns>,
 }
-
-/// Columns in the JSON form of a custom resource definition.
-#[derive(Clone, Debug, serde::Deserialize)]
-#[serde(transparent)]
-pub struct Columns(pub Vec<CustomResourceColumnDefinition>);
 
 /// The conversion webhook.
 #[derive(Args, Clone, Debug)]
 pub struct WebhookArgs {
-    /// Serve Materialize v1 and the conversion webhook next to v1alpha1
-    #[arg(long)]
-    pub install_v1_crd: bool,
     /// Address of the webhook
     #[arg(long, default_value = "[::]:8001")]
     pub webhook_listen_address: SocketAddr,
-    /// Service through which the API server reaches the webhook
-    #[arg(long, value_parser = non_empty)]
-    pub webhook_service_name: Option<String>,
-    /// Namespace of that Service
-    #[arg(long, value_parser = non_empty)]
-    pub webhook_service_namespace: Option<String>,
-    /// Port of that Service
-    #[arg(long, default_value_t = 8001)]
-    pub webhook_service_port: u16,
-    /// URL of the webhook's /convert for an operator outside the cluster, instead of a Service (ours)
-    #[arg(long, value_parser = non_empty)]
-    pub webhook_url: Option<String>,
-    /// CA that signed the webhook's certificate, as the API server must know it
-    #[arg(long, default_value = "/etc/tls/ca.crt")]
-    pub tls_ca: PathBuf,
     /// Certificate chain of the webhook
     #[arg(long, default_value = "/etc/tls/tls.crt")]
     pub tls_cert: PathBuf,

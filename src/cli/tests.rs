@@ -1,8 +1,11 @@
 use std::path::PathBuf;
 
+use base64::Engine as _;
 use rstest::rstest;
+use serde_json::{Value, json};
 
 use super::{Args, Invocation, parse};
+use crate::api::registration::crds;
 
 const REQUIRED: [&str; 4] = [
     "orchestratord",
@@ -30,7 +33,7 @@ fn accepted(arguments: &[&str]) -> Box<Args> {
 fn only_three_flags_are_required() {
     let args = accepted(&[]);
     assert_eq!(args.process.metrics_listen_address.port(), 3100);
-    assert_eq!(args.webhook.tls_ca, PathBuf::from("/etc/tls/ca.crt"));
+    assert_eq!(args.definitions.tls_ca, PathBuf::from("/etc/tls/ca.crt"));
     assert_eq!(args.environment.environmentd_allowed_origins.len(), 4);
 }
 
@@ -117,4 +120,72 @@ fn help_and_version_are_printed() {
         parse(["orchestratord", "--help"]),
         Ok(Invocation::Print(_))
     ));
+}
+
+fn printed(arguments: &[&str]) -> String {
+    match parse([&["orchestratord", "crds"], arguments].concat()) {
+        Ok(Invocation::Print(text)) => text,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn definitions_are_printed_as_they_are_registered() {
+    let registered = serde_json::to_value(crds(None, &[])).unwrap();
+    let yaml: Vec<Value> = serde_saphyr::from_multiple(&printed(&[])).unwrap();
+    assert_eq!(Value::Array(yaml), registered);
+    let list: Value = serde_json::from_str(&printed(&["--format=json"])).unwrap();
+    assert_eq!(
+        (&list["kind"], &list["apiVersion"]),
+        (
+            &json!("CustomResourceDefinitionList"),
+            &json!("apiextensions.k8s.io/v1")
+        )
+    );
+    assert_eq!(list["items"], registered);
+}
+
+#[test]
+fn definitions_with_v1_name_the_webhook_and_its_ca() {
+    let ca = tempfile::NamedTempFile::new().unwrap();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let pem = rcgen::CertificateParams::new([])
+        .unwrap()
+        .self_signed(&key)
+        .unwrap()
+        .pem();
+    std::fs::write(ca.path(), &pem).unwrap();
+    let tls_ca = format!("--tls-ca={}", ca.path().display());
+    let flags = [
+        "--format=json",
+        "--install-v1-crd",
+        "--webhook-service-name=s",
+        "--webhook-service-namespace=n",
+        &tls_ca,
+    ];
+    let list: Value = serde_json::from_str(&printed(&flags)).unwrap();
+    let client = &list["items"][0]["spec"]["conversion"]["webhook"]["clientConfig"];
+    assert_eq!(
+        client["service"],
+        json!({"name": "s", "namespace": "n", "path": "/convert", "port": 8001})
+    );
+    assert_eq!(
+        client["caBundle"],
+        base64::prelude::BASE64_STANDARD.encode(pem)
+    );
+    std::fs::write(ca.path(), key.serialize_pem()).unwrap();
+    let error = error(&[&["orchestratord", "crds"], &flags[..]].concat());
+    assert!(error.contains("not a certificate"), "{error}");
+}
+
+#[rstest]
+#[case(&["crds", "--install-v1-crd"], "--webhook-service-name")]
+#[case(&["crds", "--install-v1-crd", "--webhook-url=https://x/convert", "--tls-ca=/nonexistent"], "--tls-ca /nonexistent")]
+#[case(&["crds", "--format=toml"], "--format")]
+#[case(&["crds", "--cloud-provider=local"], "--cloud-provider")]
+#[case(&["crd"], "crd")]
+fn what_cannot_be_printed_names_its_flag(#[case] arguments: &[&str], #[case] told: &str) {
+    let error = error(&[&["orchestratord"], arguments].concat());
+    assert!(error.contains(told), "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
 }

@@ -24,7 +24,7 @@ impl Args {
         let grace = self.process.termination_grace_period;
         if self.stop_budget() >= grace {
             return usage(&format!(
-                "a stop can take {} (the longer of twice --leader-election-join-timeout plus --leader-election-release-timeout, \
+                "a stop can take {} (the longest of twice --leader-election-join-timeout, --leader-election-release-timeout, \
                  and --webhook-linger plus --webhook-drain; and {} more), which must be less than --termination-grace-period {}",
                 humantime::format_duration(self.stop_budget()),
                 humantime::format_duration(STOP_MARGIN),
@@ -50,36 +50,15 @@ impl Args {
 
     fn validate_webhook(&self) -> Result<(), UsageError> {
         let webhook = &self.webhook;
-        if !webhook.install_v1_crd {
+        self.definitions.validate()?;
+        if !self.definitions.install_v1_crd {
             return Ok(());
-        }
-        let service = (
-            &webhook.webhook_service_name,
-            &webhook.webhook_service_namespace,
-        );
-        match (&webhook.webhook_url, service) {
-            (None, (Some(_), Some(_))) => {}
-            (Some(url), (None, None)) if url.starts_with("https://") => {}
-            (Some(_), (None, None)) => return usage("--webhook-url must start with https://"),
-            (Some(_), _) => {
-                return usage(
-                    "--webhook-url excludes --webhook-service-name and -namespace: give one or the other",
-                );
-            }
-            (None, (None, _)) => {
-                return usage(
-                    "--install-v1-crd needs --webhook-service-name (or --webhook-url outside a cluster)",
-                );
-            }
-            (None, (_, None)) => {
-                return usage("--install-v1-crd needs --webhook-service-namespace");
-            }
         }
         if webhook.webhook_cert_reload_interval.is_zero() {
             return usage("--webhook-cert-reload-interval must be longer than 0s");
         }
         for (flag, path) in [
-            ("--tls-ca", &webhook.tls_ca),
+            ("--tls-ca", &self.definitions.tls_ca),
             ("--tls-cert", &webhook.tls_cert),
             ("--tls-key", &webhook.tls_key),
         ] {
@@ -102,7 +81,7 @@ impl Args {
         if self.environment.cloud_provider != CloudProvider::Gcp {
             return usage(&format!("{SWITCH} needs --cloud-provider gcp"));
         }
-        if !self.webhook.install_v1_crd {
+        if !self.definitions.install_v1_crd {
             return usage(&format!("{SWITCH} needs --install-v1-crd"));
         }
         let Some(subscription) = &watcher.gcp_node_upgrade_notification_subscription else {
@@ -127,6 +106,6 @@ impl Args {
     }
 }
 
-fn usage(message: &str) -> Result<(), UsageError> {
+pub(super) fn usage(message: &str) -> Result<(), UsageError> {
     Err(UsageError(message.to_owned()))
 }
