@@ -184,7 +184,7 @@ pub async fn wait_for(what: &str, mut is_there: impl AsyncFnMut() -> bool) {
 pub struct Audit {
     /// Accepted writes of the Lease, in order.
     claims: Vec<Claim>,
-    /// Accepted writes of the guarded object.
+    /// Accepted writes of anything else, but for Events.
     writes: Vec<Write>,
 }
 
@@ -201,6 +201,7 @@ struct Claim {
 #[derive(Debug)]
 pub struct Write {
     pub user: String,
+    object: String,
     received: Timestamp,
 }
 
@@ -233,13 +234,12 @@ impl Audit {
             };
             let object = entry.object_ref.unwrap_or_default();
             let code = &entry.response_status.unwrap_or_default()["code"];
-            let accepted = matches!(code.as_u64(), Some(200..300));
             let is_write = ["create", "update", "patch", "delete"].contains(&&*entry.verb);
-            if object["namespace"] != namespace || !accepted || !is_write {
+            if object["namespace"] != namespace || !is_write {
                 continue;
             }
-            match (object["resource"].as_str(), object["name"].as_str()) {
-                (Some("leases"), _) => {
+            match (code.as_u64(), object["resource"].as_str()) {
+                (Some(200..300), Some("leases")) => {
                     let lease = entry.request_object.unwrap_or_default();
                     let text = |path| lease.pointer(path).and_then(Value::as_str);
                     let replaced = text("/metadata/resourceVersion").and_then(|v| v.parse().ok());
@@ -250,8 +250,10 @@ impl Audit {
                         completed: entry.stage_timestamp,
                     });
                 }
-                (Some("configmaps"), Some(GUARDED)) => writes.push(Write {
+                (Some(200..300), Some("events")) => {}
+                (Some(200..300), _) => writes.push(Write {
                     user: writer(&entry.user),
+                    object: object["name"].as_str().unwrap_or_default().to_owned(),
                     received: entry.request_received_timestamp,
                 }),
                 _ => {}
@@ -261,7 +263,7 @@ impl Audit {
         Self { claims, writes }
     }
 
-    /// Accepted writes of the guarded object by `user`.
+    /// Accepted writes by `user` of anything but the Lease and Events.
     pub fn writes_by(&self, user: &str) -> usize {
         self.writes
             .iter()
@@ -269,8 +271,13 @@ impl Audit {
             .count()
     }
 
+    fn guarded(&self) -> impl Iterator<Item = &Write> {
+        self.writes.iter().filter(|write| write.object == GUARDED)
+    }
+
+    /// Accepted writes of the guarded object.
     pub fn writes(&self) -> usize {
-        self.writes.len()
+        self.guarded().count()
     }
 
     /// Accepted writes that arrived while the Lease named somebody else than the writer: that claim
@@ -286,7 +293,7 @@ impl Audit {
             let held = since.any(|claim| claim.holder == holder && claim.received < write.received);
             !held
         };
-        let writes = self.writes.iter().filter(slipped);
+        let writes = self.guarded().filter(slipped);
         writes.map(|write| self.describe(write)).collect()
     }
 
