@@ -1,6 +1,7 @@
 //! Rollouts on a real control plane: real controllers make pods, the test makes them ready, and
 //! environmentd is its stand-in.
 
+mod panic;
 mod world;
 
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};

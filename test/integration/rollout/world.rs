@@ -10,12 +10,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures::StreamExt;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Pod, ResourceQuota, Secret};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -31,6 +33,7 @@ use orchestratord::cli::{self, Invocation};
 use orchestratord::controller::{self, Caches, Context, Resolver, Settings};
 use orchestratord::election::{Candidate, Elector, Process, Term, Timings};
 use orchestratord::metrics::Metrics;
+use orchestratord::operator::LEASE;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use stand_ins::environmentd::{Environmentd, MemoryCatalog, Options};
@@ -44,7 +47,7 @@ const NAMESPACE: &str = "environment";
 const OPERATOR_NAMESPACE: &str = "default";
 const NAME: &str = "env";
 /// Generous: a rollout takes a second or two on idle cores.
-const BOUND: Duration = Duration::from_secs(120);
+pub const BOUND: Duration = Duration::from_secs(120);
 /// Longer than any test.
 const FOREVER: Duration = Duration::from_secs(3600);
 
@@ -52,19 +55,28 @@ const FOREVER: Duration = Duration::from_secs(3600);
 static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
 /// Stand-ins by the name of their Service.
-type StandIns = Arc<Mutex<HashMap<String, Environmentd>>>;
+pub type StandIns = Arc<Mutex<HashMap<String, Environmentd>>>;
 
 pub struct World {
     client: Client,
     hold_catchup: Arc<Mutex<bool>>,
     metrics: Metrics,
-    _tasks: JoinSet<()>,
-    _control_plane: ControlPlane,
+    tasks: JoinSet<()>,
+    control_plane: ControlPlane,
 }
 
 impl World {
     /// Starts everything, with an empty namespace and a good backend Secret.
     pub async fn start() -> Self {
+        let (mut world, stand_ins) = Self::start_without_operator().await;
+        let metrics = world.metrics.clone();
+        let campaign = campaign(&world.control_plane, &world.client, stand_ins, metrics).await;
+        world.tasks.spawn(campaign);
+        world
+    }
+
+    /// Starts everything but an operator, which finds environmentd among the stand-ins.
+    pub async fn start_without_operator() -> (Self, StandIns) {
         capture_log();
         let control_plane = ControlPlane::private().await.unwrap();
         let client = control_plane.access().client().await.unwrap();
@@ -80,16 +92,26 @@ impl World {
             stand_ins.clone(),
             hold_catchup.clone(),
         ));
-        let metrics = Metrics::new().unwrap();
-        let campaign = campaign(&control_plane, &client, stand_ins, metrics.clone()).await;
-        tasks.spawn(campaign);
-        Self {
+        let world = Self {
             client,
             hold_catchup,
-            metrics,
-            _tasks: tasks,
-            _control_plane: control_plane,
-        }
+            metrics: Metrics::new().unwrap(),
+            tasks,
+            control_plane,
+        };
+        (world, stand_ins)
+    }
+
+    /// The administrator's kubeconfig.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.control_plane.kubeconfig()
+    }
+
+    /// Who holds the operator's Lease.
+    pub async fn holder(&self) -> Option<String> {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), OPERATOR_NAMESPACE);
+        let lease = leases.get(LEASE).await.unwrap();
+        lease.spec.unwrap().holder_identity
     }
 
     /// Creates the environment.
@@ -384,7 +406,7 @@ async fn campaign(
     };
     let candidate = Candidate {
         namespace: OPERATOR_NAMESPACE.to_owned(),
-        lease: orchestratord::operator::LEASE.to_owned(),
+        lease: LEASE.to_owned(),
         identity: settings.identity.clone(),
         process: Process::new("test", None),
         timings: Timings::default(),
