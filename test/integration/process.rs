@@ -1,5 +1,7 @@
 //! The operator as a process: how it starts, how it ends, and how leadership moves between two.
 
+mod trouble;
+
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -103,19 +105,25 @@ struct Replica {
 }
 
 impl Replica {
-    fn start(kubeconfig: &Path, folder: &Path, identity: &str) -> Self {
+    /// One that campaigns in the namespace `default`, under the name of its pod.
+    fn start(kubeconfig: &Path, folder: &Path, pod: &str) -> Self {
+        let arguments = ["--leader-election-namespace=default"];
+        Self::start_with(kubeconfig, folder, pod, &arguments)
+    }
+
+    fn start_with(kubeconfig: &Path, folder: &Path, pod: &str, arguments: &[&str]) -> Self {
         let metrics = TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
             .unwrap()
             .port();
-        let log = folder.join(format!("{identity}.log"));
+        let log = folder.join(format!("{pod}.log"));
         let output = std::fs::File::create(&log).unwrap();
         let child = command(kubeconfig)
             .arg("--kubernetes-context=mzcompose")
-            .arg("--leader-election-namespace=default")
-            .arg(format!("--leader-election-identity={identity}"))
             .arg(format!("--metrics-listen-address=127.0.0.1:{metrics}"))
+            .args(arguments)
+            .env("HOSTNAME", pod)
             .stdout(output.try_clone().unwrap())
             .stderr(output)
             .spawn()
@@ -210,7 +218,7 @@ fn value(metrics: &str, name: &str) -> f64 {
 
 /// Whether there is an Event on the Lease with this reason, whose note ends so.
 async fn has_event(access: &Access, reason: &str, note: &str) -> bool {
-    let events: Api<Event> = Api::default_namespaced(access.client().await.unwrap());
+    let events: Api<Event> = Api::all(access.client().await.unwrap());
     let events = events.list(&ListParams::default()).await.unwrap();
     events.iter().any(|event| {
         let regarding = event
