@@ -1,9 +1,12 @@
 //! What is wrong with an election, as one sees it from outside the operator's process.
 
+use std::time::{Duration, Instant};
+
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::PostParams;
 use kube::{Api, Client};
 use mzcompose::control_plane::ControlPlane;
+use rustix::process::Signal;
 use serde_json::json;
 
 use super::{Replica, has_event, value, wait_for};
@@ -103,4 +106,33 @@ async fn a_second_process_of_one_identity_is_told_of_and_stays_ready() {
         assert_eq!(duplicate, 1.0 - leads);
         assert!(replica.is_ready().await);
     }
+}
+
+/// The code is 128 and the signal's number. Had the kernel ended it, there would be none; had it
+/// stopped by itself, 0.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_signal_ends_a_stop_that_hangs_at_once() {
+    let control_plane = ControlPlane::private().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = [
+        "--leader-election-namespace=default",
+        "--leader-election-release-timeout=30s",
+        "--termination-grace-period=90s",
+    ];
+    let kubeconfig = control_plane.kubeconfig();
+    let mut replica = Replica::start_with(&kubeconfig, folder.path(), "alone", &arguments);
+    wait_for("it to lead", async || replica.leads().await).await;
+    control_plane.pause().unwrap();
+    replica.signal(Signal::TERM);
+    wait_for("the first signal to be heard", async || {
+        matches!(replica.get("/readyz").await, Some((503, why)) if why.contains("shutting down"))
+    })
+    .await;
+    let second = Instant::now();
+    replica.signal(Signal::TERM);
+    let code = Some(128 + Signal::TERM.as_raw());
+    assert_eq!(replica.exit_code().await, code, "{}", replica.log());
+    let took = second.elapsed();
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    control_plane.resume().unwrap();
 }
