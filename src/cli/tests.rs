@@ -1,6 +1,7 @@
 use std::path::PathBuf;
 
 use base64::Engine as _;
+use clap::CommandFactory;
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -108,6 +109,17 @@ fn aws_needs_an_account() {
         "--console-image-tag-default=v26.40.0",
     ]);
     assert!(error.contains("--aws-account-id"), "{error}");
+}
+
+/// There is no running without an election.
+#[test]
+fn no_flag_of_the_election_is_a_switch() {
+    let command = Args::command();
+    let flags = command
+        .get_arguments()
+        .filter(|flag| flag.get_id().as_str().contains("election"));
+    let values: Vec<_> = flags.map(|flag| flag.get_action().takes_values()).collect();
+    assert_eq!(values, [true; 8]);
 }
 
 #[test]
