@@ -94,8 +94,7 @@ async fn a_deleted_lease_is_led_again_by_one() {
         .await
         .unwrap();
     first.ended().await;
-    wait_for("one to lead", async || first.leads() != second.leads()).await;
-    assert!(world.leases().get("orchestratord").await.is_ok());
+    world.one_leads([&first, &second]).await;
     assert!(
         first.said().contains(&"ended deleted".to_owned()),
         "{}",
@@ -178,7 +177,7 @@ async fn a_clock_that_jumps_ends_the_term_of_its_process_alone() {
         leader.said().contains(&"ended deadline".to_owned())
     })
     .await;
-    wait_for("one to lead", async || leader.leads() != standby.leads()).await;
+    world.one_leads([&leader, &standby]).await;
     assert_eq!(
         world
             .audit()

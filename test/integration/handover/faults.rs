@@ -1,13 +1,16 @@
 //! The way to the API server, or the API server itself, gone for a while.
 
+use std::path::Path;
 use std::time::Duration;
 
-use mzcompose::control_plane::ControlPlane;
+use mzcompose::control_plane::{ControlPlane, Options};
+use mzcompose::tools::{Module, Tools};
 use rstest::rstest;
 use tokio::time::{Instant, sleep};
 
+use super::candidate::Settings;
 use super::proxy::{Proxy, Way};
-use super::world::{World, wait_for};
+use super::world::{Audit, World, wait_for};
 
 #[derive(Clone, Copy, Debug)]
 enum Outage {
@@ -15,45 +18,57 @@ enum Outage {
     Stopped,
 }
 
-/// One control plane for both outages and both lengths: what is left of one is the next one's start.
+/// What is left of the short outage is the long one's start.
 #[rstest]
 #[case(Outage::Frozen)]
 #[case(Outage::Stopped)]
 #[tokio::test]
 async fn a_short_outage_ends_no_term_and_a_long_one_is_survived(#[case] outage: Outage) {
-    let control_plane = ControlPlane::private().await.unwrap();
-    let world = World::on(control_plane.access().clone()).await;
-    let mut settings = world.settings("a").await;
+    let folder = tempfile::tempdir().unwrap();
+    let audit_log = folder.path().join("audit.log");
+    let (control_plane, world) = audited(&audit_log).await;
     // As by default, scaled up for a restart of the API server in between.
-    settings.lease_duration = Duration::from_secs(25);
-    settings.renew_deadline = Duration::from_secs(20);
-    settings.retry_period = Duration::from_secs(2);
-    let leader = world.start(&settings);
+    let patient = async |name| Settings {
+        lease_duration: Duration::from_secs(25),
+        renew_deadline: Duration::from_secs(20),
+        retry_period: Duration::from_secs(2),
+        ..world.settings(name).await
+    };
+    let leader = world.start(&patient("a").await);
     leader.begun().await;
-    settings.identity = "b".to_owned();
-    settings.pod = "b".to_owned();
-    let standby = world.start(&settings);
+    let standby = world.start(&patient("b").await);
     standby.campaigns().await;
+    let slipped = || {
+        Audit::read(&audit_log, &world.namespace)
+            .slipped(Duration::ZERO, |user| super::identity(&world, user))
+    };
 
     away(&control_plane, outage, Duration::from_secs(5)).await;
     wait_for("a renewal after the outage", async || renewed(&world).await).await;
-    assert!(
-        leader.leads() && leader.said().len() == 1,
-        "{}",
-        leader.log()
-    );
+    assert_eq!(leader.said(), ["leading 0 created"], "{}", leader.log());
     assert!(standby.said().is_empty(), "{}", standby.log());
+    assert_eq!(world.lease().await, ("a".to_owned(), 0));
+    assert_eq!(slipped(), [""; 0]);
 
     away(&control_plane, outage, Duration::from_secs(30)).await;
-    wait_for("one to lead again", async || {
-        renewed(&world).await && leader.leads() != standby.leads()
-    })
-    .await;
-    assert!(
-        leader.said().contains(&"ended deadline".to_owned()),
-        "{}",
-        leader.log()
-    );
+    leader.ended().await;
+    world.one_leads([&leader, &standby]).await;
+    wait_for("a renewal after the outage", async || renewed(&world).await).await;
+    let said = leader.said();
+    assert_eq!(said[..2], ["leading 0 created", "ended deadline"]);
+    assert_eq!(slipped(), [""; 0]);
+}
+
+/// A control plane of its own that tells what it lets through.
+async fn audited(log: &Path) -> (ControlPlane, World) {
+    let tools = Tools::locate(&[Module::Kubernetes]).unwrap();
+    let options = Options {
+        audit_log: Some(log.to_owned()),
+        ..Options::default()
+    };
+    let control_plane = ControlPlane::start(&tools, &options).await.unwrap();
+    let world = World::on(control_plane.access().clone()).await;
+    (control_plane, world)
 }
 
 async fn away(control_plane: &ControlPlane, outage: Outage, time: Duration) {

@@ -165,6 +165,20 @@ impl World {
         (holder, spec.lease_transitions.unwrap_or_default())
     }
 
+    /// Waits until only one says that it leads, and the Lease says so too.
+    pub async fn one_leads(&self, candidates: [&Replica; 2]) {
+        wait_for("one to lead, and the Lease to name it", async || {
+            let Ok(lease) = self.leases().get("orchestratord").await else {
+                return false;
+            };
+            let holder = lease.spec.and_then(|spec| spec.holder_identity);
+            let leaders = candidates.iter().filter(|one| one.leads());
+            let leaders: Vec<_> = leaders.map(|one| &one.settings.identity).collect();
+            holder.is_some_and(|holder| leaders == [&holder])
+        })
+        .await;
+    }
+
     pub fn audit(&self) -> Audit {
         let log = std::env::var_os(SHARED_AUDIT_LOG);
         let log = log.expect("no audit log is named: run the tests by `cargo mzcompose test`");
