@@ -7,13 +7,14 @@ mod priority;
 mod proxy;
 pub mod world;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use rustix::process::Signal;
 use serde_json::json;
 
+use self::candidate::Replica;
 use self::world::{ALL, World, wait_for};
 
 #[tokio::test]
@@ -36,6 +37,21 @@ async fn a_stopped_leader_hands_over_and_writes_nothing_more() {
         audit.slipped(Duration::ZERO, |user| identity(&world, user)),
         [""; 0]
     );
+}
+
+/// The longest time between two polls with the bounds that are the default.
+const POLL: Duration = Duration::from_secs(3);
+/// What a loaded machine adds; far from the time in which a Lease expires.
+const SLACK: Duration = Duration::from_secs(3);
+
+/// How long a standby takes to find the Lease free once its holder is asked to stop.
+async fn found_free(leader: &mut Replica, standby: &Replica) -> Duration {
+    let asked = Instant::now();
+    leader.stop().await;
+    standby.begun().await;
+    let found = asked.elapsed();
+    assert_eq!(standby.said(), ["leading 1 free"]);
+    found
 }
 
 /// The identity that a user campaigns as, where both have one name.
@@ -157,13 +173,13 @@ async fn rights_taken_away_end_the_term_and_given_back_start_one() {
 #[tokio::test]
 async fn upstreams_rights_suffice_by_polling_and_that_is_said_once() {
     let world = World::shared().await;
-    let mut leader = world.candidate("a").await;
+    let mut leader = world.start(&world.settings("a").await.unhurried());
     leader.begun().await;
     let kubeconfig = world.user("b", &["get", "create", "update"]).await;
-    let standby = world.start(&world.settings_of("b", kubeconfig));
+    let standby = world.start(&world.settings_of("b", kubeconfig).unhurried());
     standby.campaigns().await;
-    leader.stop().await;
-    standby.begun().await;
+    let found = found_free(&mut leader, &standby).await;
+    assert!(found < POLL + SLACK, "{found:?}");
     let told = standby.log().matches("may not watch the Lease").count();
     assert_eq!(told, 1, "{}", standby.log());
 }
@@ -190,9 +206,9 @@ async fn a_clock_that_jumps_ends_the_term_of_its_process_alone() {
 #[tokio::test]
 async fn a_standby_whose_clock_jumps_takes_nothing() {
     let world = World::shared().await;
-    let leader = world.start(&world.unhurried("a").await);
+    let leader = world.start(&world.settings("a").await.unhurried());
     leader.begun().await;
-    let standby = world.start(&world.unhurried("b").await);
+    let standby = world.start(&world.settings("b").await.unhurried());
     standby.campaigns().await;
     for _ in 0..3 {
         standby.signal(Signal::USR1);

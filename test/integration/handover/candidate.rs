@@ -47,6 +47,17 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// The same with the bounds that are the default.
+    pub fn unhurried(self) -> Self {
+        Self {
+            lease_duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_secs(2),
+            call_timeout: Duration::from_secs(3),
+            ..self
+        }
+    }
+
     fn timings(&self) -> Timings {
         Timings {
             lease_duration: self.lease_duration,

@@ -11,6 +11,10 @@ use tokio::time::{Instant, sleep};
 use super::candidate::Settings;
 use super::proxy::{Proxy, Way};
 use super::world::{Audit, World, wait_for};
+use super::{POLL, SLACK, found_free};
+
+/// How long a call may take with the bounds that are the default.
+const CALL: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Copy, Debug)]
 enum Outage {
@@ -100,15 +104,16 @@ async fn renewed(world: &World) -> bool {
     false
 }
 
-async fn proxied(world: &World, name: &str) -> (Proxy, super::candidate::Replica) {
+async fn proxied(world: &World, name: &str) -> (Proxy, Settings) {
     let (proxy, kubeconfig) = Proxy::before(&world.user(name, &super::ALL).await).await;
-    (proxy, world.start(&world.settings_of(name, kubeconfig)))
+    (proxy, world.settings_of(name, kubeconfig))
 }
 
 #[tokio::test]
 async fn a_leader_in_a_black_hole_stops_before_another_takes_over() {
     let world = World::shared().await;
     let (proxy, leader) = proxied(&world, "a").await;
+    let leader = world.start(&leader);
     leader.begun().await;
     let standby = world.candidate("b").await;
     standby.campaigns().await;
@@ -132,6 +137,7 @@ async fn a_leader_in_a_black_hole_stops_before_another_takes_over() {
 async fn slow_answers_end_no_term() {
     let world = World::shared().await;
     let (proxy, leader) = proxied(&world, "a").await;
+    let leader = world.start(&leader);
     leader.begun().await;
     proxy.set(Way::Delayed(Duration::from_millis(300)));
     for _ in 0..4 {
@@ -140,19 +146,20 @@ async fn slow_answers_end_no_term() {
     assert_eq!(leader.said().len(), 1, "{}", leader.log());
 }
 
+/// A call on a connection that is dead too has to time out first.
+#[rstest]
+#[case::alone(Way::WatchesSilent, POLL)]
+#[case::with_all_connections(Way::OldConnectionsDead, 2 * POLL + CALL)]
 #[tokio::test]
-async fn a_standby_whose_watch_died_silently_still_takes_over_by_polling() {
+async fn a_watch_that_dies_silently_costs_a_poll(#[case] way: Way, #[case] bound: Duration) {
     let world = World::shared().await;
-    let mut leader = world.candidate("a").await;
+    let mut leader = world.start(&world.settings("a").await.unhurried());
     leader.begun().await;
     let (proxy, standby) = proxied(&world, "b").await;
+    let standby = world.start(&standby.unhurried());
     standby.campaigns().await;
-    proxy.set(Way::OldConnectionsDead);
-    leader.stop().await;
-    standby.begun().await;
-    let said = standby.said();
-    assert!(
-        said == ["leading 1 free"] || said == ["leading 1 expired"],
-        "{said:?}"
-    );
+    proxy.set(way);
+    wait_for("the watch to miss a renewal", async || proxy.has_lost()).await;
+    let found = found_free(&mut leader, &standby).await;
+    assert!(found < bound + SLACK, "{found:?}");
 }

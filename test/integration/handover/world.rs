@@ -105,17 +105,6 @@ impl World {
         self.settings_of(name, self.user(name, &ALL).await)
     }
 
-    /// The same with the bounds that are the default.
-    pub async fn unhurried(&self, name: &str) -> Settings {
-        Settings {
-            lease_duration: Duration::from_secs(15),
-            renew_deadline: Duration::from_secs(10),
-            retry_period: Duration::from_secs(2),
-            call_timeout: Duration::from_secs(3),
-            ..self.settings(name).await
-        }
-    }
-
     pub fn settings_of(&self, name: &str, kubeconfig: PathBuf) -> Settings {
         Settings {
             kubeconfig,
