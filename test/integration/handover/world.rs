@@ -1,5 +1,6 @@
 //! A namespace of an API server, candidates in it, and what the audit log tells of them.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -173,6 +174,11 @@ impl World {
         let log = log.expect("no audit log is named: run the tests by `cargo mzcompose test`");
         Audit::read(Path::new(&log), &self.namespace)
     }
+}
+
+/// Tells a figure where libtest does not hide it.
+pub fn tell(figure: &str) {
+    writeln!(std::io::stderr(), "{figure}").unwrap();
 }
 
 pub async fn wait_for(what: &str, mut is_there: impl AsyncFnMut() -> bool) {
