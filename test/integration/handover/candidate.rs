@@ -25,10 +25,16 @@ use super::world::wait_for;
 
 /// The object that only the leader may write.
 pub const GUARDED: &str = "guarded";
+/// The field manager of writers behind their term's fence.
+pub const FENCED: &str = "fenced";
+/// The field manager of those without.
+const ROGUE: &str = "rogue";
 const SETTINGS: &str = "CANDIDATE_SETTINGS";
 /// How far the clock of a candidate jumps when it is told to.
 const JUMP: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(20);
+/// How long a rogue goes on writing after it gave the Lease back.
+const ROGUES_LINGER: Duration = Duration::from_millis(100);
 
 /// What a candidate is started with.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -41,7 +47,7 @@ pub struct Settings {
     pub renew_deadline: Duration,
     pub retry_period: Duration,
     pub call_timeout: Duration,
-    /// Writes by a client without a fence, and goes on after the end of its term.
+    /// Writes by a client without a fence too, and goes on after the end of its term.
     pub is_rogue: bool,
     pub admission_lag: Duration,
 }
@@ -200,7 +206,7 @@ impl Observer for Voice {
 }
 
 /// Writes the guarded object again and again.
-async fn write(client: Client, settings: Settings) {
+async fn write(client: Client, settings: Settings, manager: &str) {
     let objects: Api<ConfigMap> = Api::namespaced(client, &settings.namespace);
     for count in 0_u64.. {
         let object = json!({
@@ -208,12 +214,9 @@ async fn write(client: Client, settings: Settings) {
             "metadata": {"name": GUARDED, "labels": {"materialize.cloud/mz-resource-id": "test"}},
             "data": {"by": settings.pod, "count": count.to_string()},
         });
-        let (params, patch) = (
-            PatchParams::apply("candidate").force(),
-            Patch::Apply(&object),
-        );
+        let (params, patch) = (PatchParams::apply(manager).force(), Patch::Apply(&object));
         if let Err(error) = objects.patch(GUARDED, &params, &patch).await {
-            println!("refused: {error}");
+            println!("refused: {manager}: {error}");
         }
         tokio::time::sleep(PAUSE).await;
     }
@@ -250,14 +253,17 @@ async fn process() {
     let elector = Elector::with_clients(lease, work, candidate, clock, Arc::new(Voice)).unwrap();
     let lead = |term: &mut Term| {
         if settings.is_rogue {
-            tokio::spawn(write(unfenced.clone(), settings.clone()));
+            tokio::spawn(write(unfenced.clone(), settings.clone(), ROGUE));
         } else {
-            // One that ends with the term, and one that leaks out of it.
-            tokio::spawn(write(term.client(), settings.clone()));
-            term.spawn("writer", write(term.client(), settings.clone()));
+            tokio::spawn(write(term.client(), settings.clone(), FENCED));
         }
+        // That one leaks out of the term, this one ends with it.
+        term.spawn("writer", write(term.client(), settings.clone(), FENCED));
     };
     elector.run(stop, lead).await.unwrap();
+    if settings.is_rogue {
+        tokio::time::sleep(ROGUES_LINGER).await;
+    }
     println!("> stopped");
 }
 

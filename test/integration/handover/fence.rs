@@ -9,11 +9,12 @@ use kube::config::Kubeconfig;
 use kube::{Api, Client};
 use mzcompose::client::connect;
 use mzcompose::control_plane::ControlPlane;
+use orchestratord::operator::LEASE;
 use rand::RngExt;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::candidate::{Replica, Settings};
+use super::candidate::{FENCED, Replica, Settings};
 use super::world::{ALL, Audit, World, tell, wait_for};
 use crate::chart::render_in;
 
@@ -69,8 +70,12 @@ async fn strike(world: &World, settings: &[Settings], changes: usize) {
                 replicas[now] = world.start(&settings[now]);
             }
         }
-        let pause = rand::rng().random_range(0..100);
-        tokio::time::sleep(Duration::from_millis(pause)).await;
+        tokio::time::sleep(match round % 20 {
+            // Time enough for one that was frozen to write what is too late by any measure.
+            8 => 2 * LAG,
+            _ => Duration::from_millis(rand::rng().random_range(0..100)),
+        })
+        .await;
     }
 }
 
@@ -167,17 +172,20 @@ async fn grant(world: &World, user: &str) {
         .unwrap();
 }
 
-/// Puts up the chart's own server fence.
-async fn raise_server_fence(world: &World) {
+/// Puts up the chart's own server fence; it admits writes of the pod that this Lease names.
+async fn raise_server_fence(world: &World, lease: &str) {
     let values = "operator: {leaderElection: {serverFence: true}}";
-    for object in render_in(&world.namespace, values) {
-        let kind = object["kind"].as_str().unwrap();
-        let resource = match kind {
+    for mut object in render_in(&world.namespace, values) {
+        let kind = object["kind"].as_str().unwrap().to_owned();
+        let resource = match &*kind {
             "ValidatingAdmissionPolicy" => "validatingadmissionpolicies",
-            "ValidatingAdmissionPolicyBinding" => "validatingadmissionpolicybindings",
+            "ValidatingAdmissionPolicyBinding" => {
+                object["spec"]["paramRef"]["name"] = json!(lease);
+                "validatingadmissionpolicybindings"
+            }
             _ => continue,
         };
-        apply(world, kind, resource, &object).await;
+        apply(world, &kind, resource, &object).await;
     }
 }
 
@@ -214,7 +222,22 @@ async fn the_fence_of_each_term_lets_only_the_leader_write() {
     assert_eq!(slipped, [""; 0]);
 }
 
-/// With no fence of their own and writers that never end, only the API server is left to refuse.
+/// What writers behind their term's fence were told of the API server's.
+fn told_of_refusals(world: &World) -> Vec<String> {
+    let is_of_fenced = format!("refused: {FENCED}: ");
+    let mut told = vec![];
+    for name in NAMES {
+        // One that was never started has none.
+        let log = std::fs::read_to_string(world.folder.path().join(name)).unwrap_or_default();
+        let lines = log.lines().filter(|line| line.starts_with(&is_of_fenced));
+        let told_of = lines.filter(|line| line.contains("only the leader may write"));
+        told.extend(told_of.map(str::to_owned));
+    }
+    told
+}
+
+/// Beside writers behind their term's fence are some without, that never end: only the API server
+/// is left to refuse theirs, and must not refuse the others' for longer than a new leader waits.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_fence_of_the_server_lets_only_the_leader_write() {
     let world = World::shared().await;
@@ -225,7 +248,7 @@ async fn the_fence_of_the_server_lets_only_the_leader_write() {
     }
     storm(&world, &settings, FEWER_CHANGES).await;
     let without = world.audit();
-    raise_server_fence(&world).await;
+    raise_server_fence(&world, LEASE).await;
     wait_for("the fence to stand", async || {
         refused(&world, &settings).await >= NAMES.len() - 1
     })
@@ -235,20 +258,63 @@ async fn the_fence_of_the_server_lets_only_the_leader_write() {
     let both = world.audit();
     let slipped = |audit: &Audit, lag| audit.slipped(lag, str::to_owned).len();
     let with = |lag| slipped(&both, lag) - slipped(&before, lag);
-    println!(
-        "accepted from others than the holder: {} of {} without the server's fence, {} of {} with it, {} of them {LAG:?} late",
-        slipped(&without, Duration::ZERO),
+    let (off, off_late) = (slipped(&without, Duration::ZERO), slipped(&without, LAG));
+    let (on, on_late) = (with(Duration::ZERO), with(LAG));
+    tell(&format!(
+        "the fence of the server: {off} of {} writes accepted from others than the holder with it off, \
+         {off_late} of them {LAG:?} late; {on} of {} with it on, {on_late} of them as late; \
+         new leaders waited out {} refusals",
         without.writes(),
-        with(Duration::ZERO),
         both.writes() - before.writes(),
-        with(LAG),
-    );
-    assert!(
-        slipped(&without, Duration::ZERO) > 0,
-        "the writers are no threat"
-    );
+        both.refusals() - before.refusals(),
+    ));
+    assert!(off_late > 0, "the writers are no threat");
+    assert!(on < off / 2, "most are let through");
+    assert_eq!(on_late, 0);
     assert!(both.writes() > before.writes(), "the leader is refused too");
-    assert_eq!(with(LAG), 0);
+    assert_eq!(told_of_refusals(&world), [""; 0]);
+}
+
+/// A Lease of the test's own stands for what the API server still sees of the real one.
+#[tokio::test]
+async fn a_new_leader_waits_until_the_server_sees_it() {
+    let world = World::shared().await;
+    let mut settings = pods(&world).await.swap_remove(0);
+    settings.admission_lag = Duration::from_secs(60);
+    raise_server_fence(&world, "late").await;
+    see_holder(&world, "late", "nobody").await;
+    let of_pod = connect(&settings.kubeconfig).await.unwrap();
+    wait_for("the fence to stand", async || {
+        write(&of_pod, &world.namespace, true).await.is_err()
+    })
+    .await;
+
+    let leader = world.start(&settings);
+    leader.begun().await;
+    wait_for("its writes to be forbidden", async || {
+        world.audit().refusals() > 0
+    })
+    .await;
+    assert_eq!(world.audit().writes(), 0);
+    see_holder(&world, "late", &settings.pod).await;
+    wait_for("its writes to be admitted", async || {
+        world.audit().writes() > 0
+    })
+    .await;
+    assert_eq!(told_of_refusals(&world), [""; 0]);
+}
+
+async fn see_holder(world: &World, lease: &str, holder: &str) {
+    let object = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": lease},
+        "spec": {"holderIdentity": holder},
+    });
+    let params = PatchParams::apply("test").force();
+    let leases = world.leases();
+    leases
+        .patch(lease, &params, &Patch::Apply(&object))
+        .await
+        .unwrap();
 }
 
 /// Without a Lease nobody leads. The API server asks for it before it asks who writes, so this is
@@ -258,7 +324,7 @@ async fn a_missing_lease_shuts_the_operators_objects_until_there_is_one() {
     let control_plane = ControlPlane::private().await.unwrap();
     let world = World::on(control_plane.access().clone()).await;
     let settings = pods(&world).await;
-    raise_server_fence(&world).await;
+    raise_server_fence(&world, LEASE).await;
     let of_pod = connect(&settings[0].kubeconfig).await.unwrap();
     wait_for("the fence to stand", async || {
         write(&of_pod, &world.namespace, true).await.is_err()

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::candidate::{GUARDED, Replica, Settings};
+use super::candidate::{FENCED, GUARDED, Replica, Settings};
 
 /// Generous: a loaded machine is slow, and no figure is taken here.
 const BOUND: Duration = Duration::from_secs(120);
@@ -195,6 +195,8 @@ pub struct Audit {
     claims: Vec<Claim>,
     /// Accepted writes of anything else, but for Events.
     writes: Vec<Write>,
+    /// How often a writer behind a term's fence was forbidden to write.
+    refusals: usize,
 }
 
 #[derive(Debug)]
@@ -219,6 +221,8 @@ pub struct Write {
 struct Entry {
     verb: String,
     user: Value,
+    #[serde(rename = "requestURI")]
+    uri: String,
     object_ref: Option<Value>,
     response_status: Option<Value>,
     request_object: Option<Value>,
@@ -235,7 +239,8 @@ fn writer(user: &Value) -> String {
 
 impl Audit {
     pub fn read(log: &Path, namespace: &str) -> Self {
-        let (mut claims, mut writes) = (vec![], vec![]);
+        let (mut claims, mut writes, mut refusals) = (vec![], vec![], 0);
+        let fenced = format!("fieldManager={FENCED}");
         for line in std::fs::read_to_string(log).unwrap().lines() {
             // The last line may be half written.
             let Ok(entry) = serde_json::from_str::<Entry>(line) else {
@@ -248,6 +253,7 @@ impl Audit {
                 continue;
             }
             match (code.as_u64(), object["resource"].as_str()) {
+                (Some(403), _) => refusals += usize::from(entry.uri.contains(&fenced)),
                 (Some(200..300), Some("leases")) => {
                     let lease = entry.request_object.unwrap_or_default();
                     let text = |path| lease.pointer(path).and_then(Value::as_str);
@@ -269,7 +275,11 @@ impl Audit {
             }
         }
         claims.sort_by_key(|claim| claim.replaced);
-        Self { claims, writes }
+        Self {
+            claims,
+            writes,
+            refusals,
+        }
     }
 
     /// Accepted writes by `user` of anything but the Lease and Events.
@@ -287,6 +297,11 @@ impl Audit {
     /// Accepted writes of the guarded object.
     pub fn writes(&self) -> usize {
         self.guarded().count()
+    }
+
+    /// How often a writer behind a term's fence was forbidden to write by the API server.
+    pub fn refusals(&self) -> usize {
+        self.refusals
     }
 
     /// Accepted writes that arrived while the Lease named somebody else than the writer: that claim
