@@ -1,5 +1,10 @@
 //! `bench handover`: how leadership moves, for the operator, for other elections and for a bare script, all on one API
 //! server and on this machine.
+//!
+//! All of the operator's figures and the floor's, and the handovers of the peers that take a few seconds for one, are
+//! taken while nothing else runs. The rest of the peers' figures consists of waiting: crashes, starts, restarts, idling,
+//! and the handovers of the slow ones ([`Name::hands_over_slowly`]). For that all peers run side by side, each in a
+//! namespace and under a Lease of its own, one figure after the other.
 
 mod arena;
 mod audit;
@@ -19,6 +24,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
+use futures::future::join_all;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use mzcompose::control_plane::{ControlPlane, Options};
@@ -74,7 +80,7 @@ pub struct Handover {
     json: bool,
 }
 
-/// Measures all candidates one after the other and prints what was found; fails if something came to nothing.
+/// Measures all candidates and prints what was found; fails if something came to nothing.
 pub async fn handover(options: &Handover, progress: &Progress) -> Result<ExitCode> {
     let report = interrupt::interruptible(measure_all(options, progress)).await?;
     if options.json {
@@ -146,10 +152,7 @@ async fn measure_all(options: &Handover, progress: &Progress) -> Result<Report> 
         client,
         audit: AuditLog::at(audit),
     };
-    let mut figures = vec![];
-    for (name, candidate) in entrants {
-        figures.push(bench.measure(name, candidate).await);
-    }
+    let mut figures = bench.measure(entrants).await;
     figures.sort_by_key(|figures| figures.name != Name::Orchestratord.as_str());
     control_plane.stop().await?;
     Ok(Report {
@@ -186,20 +189,70 @@ impl Handover {
 }
 
 impl Bench<'_> {
-    async fn measure(&self, name: Name, candidate: Option<Result<Candidate>>) -> Figures {
+    /// Each candidate alone, then the rest of all peers side by side.
+    async fn measure(&self, entrants: Vec<Entrant>) -> Vec<Figures> {
+        let mut begun = vec![];
+        for (name, candidate) in entrants {
+            begun.push(self.measure_alone(name, candidate).await);
+        }
+        let rest = begun.into_iter().map(async |(mut figures, arena)| {
+            if let Some(mut arena) = arena {
+                self.measure_waits(&mut arena, &mut figures).await;
+            }
+            figures
+        });
+        join_all(rest).await
+    }
+
+    /// What is taken while nothing else runs, and where the rest is to be taken, if there is a rest.
+    async fn measure_alone(
+        &self,
+        name: Name,
+        candidate: Option<Result<Candidate>>,
+    ) -> (Figures, Option<Arena<'_>>) {
         let mut figures = Figures {
             name: name.as_str(),
             ..Figures::default()
         };
-        match candidate {
-            None => self.measure_floor(&mut figures).await,
-            Some(candidate) => {
-                if let Err(error) = self.measure_replicas(candidate, &mut figures).await {
-                    figures.fail(Figure::Handover, &error);
-                }
+        let Some(candidate) = candidate else {
+            self.measure_floor(&mut figures).await;
+            return (figures, None);
+        };
+        let mut arena = match self.open(candidate).await {
+            Ok(arena) => arena,
+            Err(error) => {
+                figures.fail(Figure::Handover, &error);
+                return (figures, None);
             }
+        };
+        figures.version = Some(arena.candidate.version.clone());
+        if !name.hands_over_slowly() {
+            self.measure_handovers(&mut arena, &mut figures).await;
         }
-        figures
+        if name.peer().is_some() {
+            return (figures, Some(arena));
+        }
+        self.measure_waits(&mut arena, &mut figures).await;
+        self.measure_stops_without_answer(&mut arena, &mut figures)
+            .await;
+        self.measure_first_reconcile(&mut arena, &mut figures).await;
+        (figures, None)
+    }
+
+    async fn open(&self, candidate: Result<Candidate>) -> Result<Arena<'_>> {
+        let access = self.control_plane.access();
+        Arena::open(candidate?, access, &self.client, &self.audit).await
+    }
+
+    /// What takes seconds each time: of the operator alone, of all peers at the same time.
+    async fn measure_waits(&self, arena: &mut Arena<'_>, figures: &mut Figures) {
+        if arena.candidate.name.hands_over_slowly() {
+            self.measure_handovers(arena, figures).await;
+        }
+        self.measure_crashes(arena, figures).await;
+        self.measure_starts(arena, figures).await;
+        self.measure_restarts(arena, figures).await;
+        self.measure_idle(arena, figures).await;
     }
 
     async fn measure_floor(&self, figures: &mut Figures) {
@@ -212,28 +265,6 @@ impl Bench<'_> {
         .await;
         figures.handover = Summary::of(&handovers);
         figures.release_visible = Summary::of(&releases);
-    }
-
-    async fn measure_replicas(
-        &self,
-        candidate: Result<Candidate>,
-        figures: &mut Figures,
-    ) -> Result<()> {
-        let candidate = candidate?;
-        figures.version = Some(candidate.version.clone());
-        let access = self.control_plane.access();
-        let mut arena = Arena::open(candidate, access, &self.client, &self.audit).await?;
-        let arena = &mut arena;
-        self.measure_handovers(arena, figures).await;
-        self.measure_crashes(arena, figures).await;
-        self.measure_starts(arena, figures).await;
-        self.measure_restarts(arena, figures).await;
-        self.measure_idle(arena, figures).await;
-        if arena.candidate.name == Name::Orchestratord {
-            self.measure_stops_without_answer(arena, figures).await;
-            self.measure_first_reconcile(arena, figures).await;
-        }
-        Ok(())
     }
 
     async fn measure_handovers(&self, arena: &mut Arena<'_>, figures: &mut Figures) {

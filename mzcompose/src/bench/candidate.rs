@@ -57,6 +57,11 @@ impl Name {
         }
     }
 
+    /// Whether a handover takes so many seconds that those of others beside it do not show.
+    pub fn hands_over_slowly(self) -> bool {
+        matches!(self, Self::KubeLeaseManager | Self::Kubert)
+    }
+
     /// How long after its start a standby is not yet what it will be: one that sleeps until the Lease that it has
     /// seen expires wakes up later the first time, by the time that the leader renews ahead.
     pub fn settles_in(self) -> Duration {
