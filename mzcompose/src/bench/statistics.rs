@@ -11,9 +11,9 @@ pub struct Summary {
     pub rounds: usize,
     /// Half of them are at most so long.
     pub p50_ms: f64,
-    /// 95 of 100 are at most so long.
+    /// 95 of 100 are at most so long; of fewer than 20 it is the maximum.
     pub p95_ms: f64,
-    /// 99 of 100 are at most so long.
+    /// 99 of 100 are at most so long; of fewer than 100 it is the maximum.
     pub p99_ms: f64,
     /// The longest.
     pub max_ms: f64,

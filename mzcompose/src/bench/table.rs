@@ -2,20 +2,25 @@
 
 use std::fmt::Write;
 
+use clap::ValueEnum;
+
+use super::candidate::Name;
 use super::report::{Figure, Figures, Idle, Report};
 use super::statistics::Summary;
 
-const HEAD: [&str; 10] = [
+const COLUMNS: usize = 11;
+const HEAD: [&str; COLUMNS] = [
     "candidate",
+    "SIGTERM rounds",
     "SIGTERM → other leads, ms: p50 / p95 / p99 / max",
-    "release visible, ms: p50 / p99",
-    "SIGTERM, API server hangs → ended, ms: p50 / max",
-    "SIGKILL → other leads, ms: p50 / max",
-    "5 at once: one leader / two led",
-    "restart → leads, ms: p50 / max",
+    "release visible, ms: p50 / p99 / max",
+    "SIGTERM, API server hangs → ended, ms: p50 / max of N",
+    "SIGKILL → other leads, ms: p50 / max of N",
+    "5 at once: one leader in the end / two led of N",
+    "restart → leads, ms: p50 / max of N",
     "idle Lease (all) requests/min: leader; standby",
     "leader RSS, MiB",
-    "first reconcile, ms: p50 / max",
+    "first reconcile, ms: p50 / max of N",
 ];
 
 /// The whole report.
@@ -26,8 +31,11 @@ pub fn table(report: &Report) -> String {
     let ratios = &report.ratios;
     let _ = writeln!(
         text,
-        "\n{}, Kubernetes {}, {} processors",
-        report.date, report.kubernetes, report.processors
+        "\n{}, Kubernetes {}, {} processors\n{}",
+        report.date,
+        report.kubernetes,
+        report.processors,
+        conditions()
     );
     for (ratio, meaning) in [
         (ratios.best_peer_p50_over_ours, "best peer's p50 / ours"),
@@ -49,7 +57,20 @@ pub fn table(report: &Report) -> String {
     text
 }
 
-fn row(figures: &Figures) -> [String; 10] {
+/// What ran at the same time.
+fn conditions() -> String {
+    let names = Name::value_variants().iter();
+    let slow = names.filter(|name| name.hands_over_slowly());
+    let slow: Vec<_> = slow.map(|name| name.as_str()).collect();
+    format!(
+        "taken alone: all of orchestratord and the floor; SIGTERM and release of the peers, except {}\n\
+         taken while the other peers were at theirs, each under its own Lease: all else\n\
+         –: not taken, or a percentile that would be the maximum of so few rounds",
+        slow.join(" and ")
+    )
+}
+
+fn row(figures: &Figures) -> [String; COLUMNS] {
     let cell = |figure: Figure, value: Option<String>| match value {
         Some(value) if figures.failed(figure) => format!("{value} (broken off)"),
         Some(value) => value,
@@ -57,10 +78,14 @@ fn row(figures: &Figures) -> [String; 10] {
         None => "–".into(),
     };
     let version = figures.version.iter().map(|version| format!(" {version}"));
-    let handover = figures.handover.as_ref().map(|all| {
-        let [p50, p95, p99, max] = [all.p50_ms, all.p95_ms, all.p99_ms, all.max_ms].map(ms);
-        format!("{p50} / {p95} / {p99} / {max}")
+    let handover = figures.handover.as_ref();
+    let handovers = handover.map(|all| {
+        let [p50, max] = [all.p50_ms, all.max_ms].map(ms);
+        format!("{p50} / {} / {} / {max}", p95(all), p99(all))
     });
+    let release = figures.release_visible.as_ref();
+    let release =
+        release.map(|all| format!("{} / {} / {}", ms(all.p50_ms), p99(all), ms(all.max_ms)));
     let start = figures.start.as_ref();
     let start =
         start.map(|all| format!("{} / {} of {}", all.one_leader, all.two_at_once, all.rounds));
@@ -69,14 +94,9 @@ fn row(figures: &Figures) -> [String; 10] {
     let first = figures.first_reconcile.as_ref();
     [
         format!("{}{}", figures.name, version.collect::<String>()),
-        cell(Figure::Handover, handover),
-        cell(
-            Figure::Handover,
-            figures
-                .release_visible
-                .as_ref()
-                .map(|all| pair(all.p50_ms, all.p99_ms)),
-        ),
+        cell(Figure::Handover, handover.map(|all| all.rounds.to_string())),
+        cell(Figure::Handover, handovers),
+        cell(Figure::Handover, release),
         cell(
             Figure::StopWithoutAnswer,
             figures.stop_without_answer.as_ref().map(median_and_max),
@@ -113,12 +133,25 @@ fn requests(idle: &Idle) -> String {
     format!("{leader}; {standby}")
 }
 
-fn median_and_max(summary: &Summary) -> String {
-    pair(summary.p50_ms, summary.max_ms)
+fn median_and_max(all: &Summary) -> String {
+    let [p50, max] = [all.p50_ms, all.max_ms].map(ms);
+    format!("{p50} / {max} of {}", all.rounds)
 }
 
-fn pair(first: f64, second: f64) -> String {
-    format!("{} / {}", ms(first), ms(second))
+fn p95(all: &Summary) -> String {
+    percentile(all, 95, all.p95_ms)
+}
+
+fn p99(all: &Summary) -> String {
+    percentile(all, 99, all.p99_ms)
+}
+
+/// Nothing if it would be the maximum by another name.
+fn percentile(all: &Summary, percent: usize, value: f64) -> String {
+    if all.rounds * (100 - percent) < 100 {
+        return "–".into();
+    }
+    ms(value)
 }
 
 /// Short durations with a decimal place, long ones with their thousands set off.
@@ -138,8 +171,8 @@ fn ms(value: f64) -> String {
 }
 
 /// Rows of a Markdown table, the first one its head, in columns of even width; numbers stand to the right.
-fn markdown(rows: &[[String; 10]]) -> String {
-    let mut widths = [0; 10];
+fn markdown(rows: &[[String; COLUMNS]]) -> String {
+    let mut widths = [0; COLUMNS];
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = cell.chars().count().max(*width);
@@ -183,7 +216,7 @@ mod tests {
         let ours = Figures {
             name: "orchestratord",
             version: Some("26.40.0".into()),
-            handover: summary(&[9, 10, 11]),
+            handover: summary(&(1..=100).collect::<Vec<_>>()),
             release_visible: summary(&[3, 4, 5]),
             stop_without_answer: summary(&[2005]),
             crash: summary(&[15_012]),
@@ -231,19 +264,24 @@ mod tests {
         };
         let ours = cells(lines[2]);
         assert_eq!(
-            ours[1..6],
+            ours[1..7],
             [
                 "orchestratord 26.40.0",
-                "10.0 / 11.0 / 11.0 / 11.0",
-                "4.0 / 5.0",
-                "2,005 / 2,005",
-                "15,012 / 15,012"
+                "100",
+                "50.0 / 95.0 / 99.0 / 100",
+                "4.0 / – / 5.0",
+                "2,005 / 2,005 of 1",
+                "15,012 / 15,012 of 1"
             ]
         );
-        assert_eq!(ours[6..8], ["20 / 0 of 20", "–"]);
-        assert_eq!(ours[8..10], ["30 (34); 0 (4)", "20.9"]);
+        assert_eq!(ours[7..9], ["20 / 0 of 20", "–"]);
+        assert_eq!(ours[9..11], ["30 (34); 0 (4)", "20.9"]);
         let broken = cells(lines[3]);
-        assert_eq!(broken[1..6], ["kubert", "–", "–", "–", "failed"]);
+        assert_eq!(broken[1..7], ["kubert", "–", "–", "–", "–", "failed"]);
+        assert!(
+            text.contains("except kube-lease-manager and kubert"),
+            "{text}"
+        );
         assert!(
             text.contains("2026-12-01, Kubernetes v1.36.3, 2 processors\n"),
             "{text}"
@@ -254,6 +292,16 @@ mod tests {
             text.ends_with("kubert, crash: waited 90s for a leader\n"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn the_maximum_is_not_called_a_percentile() {
+        let of = |rounds: u64| summary(&(1..=rounds).collect::<Vec<_>>()).unwrap();
+        let shown = |rounds| [p95(&of(rounds)), p99(&of(rounds))];
+        assert_eq!(shown(19), ["–", "–"]);
+        assert_eq!(shown(20), ["19.0", "–"]);
+        assert_eq!(shown(99), ["95.0", "–"]);
+        assert_eq!(shown(100), ["95.0", "99.0"]);
     }
 
     #[test]
