@@ -1,8 +1,8 @@
 //! `bench handover`: how leadership moves, for the operator, for other elections and for a bare script, all on one API
 //! server and on this machine.
 //!
-//! All of the operator's figures and the floor's, and the handovers of the peers that take a few seconds for one, are
-//! taken while nothing else runs. The rest of the peers' figures consists of waiting: crashes, starts, restarts, idling,
+//! All of the operator's figures and the floor's, the peers' restarts, and the handovers of those that take a few seconds
+//! for one, are taken while nothing else runs. The rest of the peers' figures consists of waiting: crashes, starts, idling,
 //! and the handovers of the slow ones ([`Name::hands_over_slowly`]). For that all peers run side by side, each in a
 //! namespace and under a Lease of its own, one figure after the other.
 
@@ -229,6 +229,7 @@ impl Bench<'_> {
         if !name.hands_over_slowly() {
             self.measure_handovers(&mut arena, &mut figures).await;
         }
+        self.measure_restarts(&mut arena, &mut figures).await;
         if name.peer().is_some() {
             return (figures, Some(arena));
         }
@@ -251,7 +252,6 @@ impl Bench<'_> {
         }
         self.measure_crashes(arena, figures).await;
         self.measure_starts(arena, figures).await;
-        self.measure_restarts(arena, figures).await;
         self.measure_idle(arena, figures).await;
     }
 

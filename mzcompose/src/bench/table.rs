@@ -63,7 +63,7 @@ fn conditions() -> String {
     let slow = names.filter(|name| name.hands_over_slowly());
     let slow: Vec<_> = slow.map(|name| name.as_str()).collect();
     format!(
-        "taken alone: all of orchestratord and the floor; SIGTERM and release of the peers, except {}\n\
+        "taken alone: all of orchestratord and the floor; restarts of the peers, and SIGTERM and release, except {}\n\
          taken while the other peers were at theirs, each under its own Lease: all else\n\
          –: not taken, or a percentile that would be the maximum of so few rounds",
         slow.join(" and ")
