@@ -16,6 +16,7 @@ use super::decide::{
     Action, Answer, Begun, Call, EndReason, Event, Me, Release, State, Takeover, Wake, decide,
 };
 use super::elector::{Elector, Error};
+use super::jitter;
 use super::observer::CallError;
 use super::record::Record;
 use super::tasks::Ended;
@@ -186,9 +187,7 @@ impl<'a, L: FnMut(&mut Term)> Driver<'a, L> {
         match self.alarm {
             Some((same, due)) if same == wake => Some(due),
             _ => {
-                let due = wake
-                    .at
-                    .plus(wake.spread.mul_f64(rand::random_range(0.0..1.0)));
+                let due = wake.at.plus(wake.spread.mul_f64(jitter::fraction()));
                 self.alarm = Some((wake, due));
                 Some(due)
             }
@@ -365,5 +364,7 @@ impl<'a, L: FnMut(&mut Term)> Driver<'a, L> {
     }
 }
 
+#[cfg(test)]
+mod schedules;
 #[cfg(test)]
 mod tests;

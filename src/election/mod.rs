@@ -53,6 +53,7 @@ mod decide;
 mod elector;
 mod fence;
 mod health;
+mod jitter;
 mod lease;
 mod observer;
 mod patience;

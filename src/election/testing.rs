@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -33,6 +34,12 @@ pub(crate) fn fence(is_open: bool) -> Fence {
     fence
 }
 
+/// Says a line that is seen even if the test passes: what is written past `println!` is not held
+/// back.
+pub(super) fn report(line: &str) {
+    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
+}
+
 /// How long a request is on its way to the server, and its answer back.
 pub(super) const LATENCY: Duration = Duration::from_millis(2);
 
@@ -48,11 +55,19 @@ pub(super) enum Fault {
     Answers(u16),
     /// The server answers this to watches.
     AnswersWatch(u16),
+    /// Watches show nothing.
+    HidesWatch,
+    /// Requests, answers and sightings take this long each.
+    Slow(Duration),
+    /// Writes arrive once more, so much later.
+    Twice(Duration),
 }
 
 #[derive(Default)]
 struct Server {
     lease: Option<Value>,
+    /// Writes are not compared.
+    blind: bool,
     version: u64,
     watches: Vec<(mpsc::UnboundedSender<Bytes>, Link)>,
 }
@@ -71,6 +86,17 @@ impl Link {
 
     fn fault(&self) -> Fault {
         self.0.lock().unwrap().0
+    }
+
+    fn latency(&self) -> Duration {
+        match self.fault() {
+            Fault::Slow(latency) => latency,
+            _ => LATENCY,
+        }
+    }
+
+    fn hides_watch(&self) -> bool {
+        matches!(self.fault(), Fault::Hangs | Fault::HidesWatch)
     }
 
     /// Requests so far, of all methods or one (`WATCH` for watches).
@@ -97,7 +123,9 @@ impl FakeApi {
         let (api, to_link) = (self.clone(), link.clone());
         let service = tower::service_fn(move |request| {
             let (api, link) = (api.clone(), to_link.clone());
-            async move { Ok::<_, Infallible>(api.serve(request, link).await) }
+            // A task of its own: a request that was sent arrives, whether or not it is waited for.
+            let answer = tokio::spawn(api.serve(request, link));
+            async move { Ok::<_, Infallible>(answer.await.unwrap()) }
         });
         (Client::new(service, "default"), link)
     }
@@ -136,7 +164,12 @@ impl FakeApi {
         server.tell("DELETED", &lease);
     }
 
-    async fn serve(&self, request: Request<kube::client::Body>, link: Link) -> Response<Body> {
+    /// From now on writes are not compared.
+    pub(super) fn blind(&self) {
+        self.server().blind = true;
+    }
+
+    async fn serve(self, request: Request<kube::client::Body>, link: Link) -> Response<Body> {
         let (parts, body) = request.into_parts();
         let watch = parts
             .uri
@@ -147,7 +180,7 @@ impl FakeApi {
         } else {
             parts.method.as_str()
         });
-        sleep(LATENCY).await;
+        sleep(link.latency()).await;
         match link.fault() {
             Fault::Hangs => std::future::pending().await,
             Fault::Answers(code) => return status(code),
@@ -158,9 +191,16 @@ impl FakeApi {
             return self.server().watch(link);
         }
         let body = body.collect_bytes().await.unwrap();
-        let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
-        let answer = self.server().handle(&parts.method, body);
-        sleep(LATENCY).await;
+        let body: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
+        let answer = self.server().handle(&parts.method, body.clone());
+        if let Fault::Twice(later) = link.fault() {
+            let api = self.clone();
+            tokio::spawn(async move {
+                sleep(later).await;
+                api.server().handle(&parts.method, body);
+            });
+        }
+        sleep(link.latency()).await;
         if link.fault() == Fault::LosesAnswers {
             std::future::pending().await
         }
@@ -173,7 +213,7 @@ impl Server {
         let version = |lease: &Value| lease["metadata"]["resourceVersion"].clone();
         match (method.as_str(), &self.lease) {
             ("GET", Some(lease)) => answer(lease),
-            ("PUT", Some(old)) if version(old) == version(&lease) => {
+            ("PUT", Some(old)) if self.blind || version(old) == version(&lease) => {
                 answer(self.store(lease, "MODIFIED"))
             }
             ("POST", None) => {
@@ -194,21 +234,21 @@ impl Server {
 
     fn tell(&mut self, event: &str, lease: &Value) {
         let line = line(event, lease);
-        self.watches.retain(|(watch, link)| {
-            link.fault() == Fault::Hangs || watch.send(line.clone()).is_ok()
-        });
+        self.watches
+            .retain(|(watch, link)| link.hides_watch() || watch.send(line.clone()).is_ok());
     }
 
     fn watch(&mut self, link: Link) -> Response<Body> {
         let (sender, receiver) = mpsc::unbounded_channel();
-        if let Some(lease) = &self.lease {
+        if let Some(lease) = self.lease.as_ref().filter(|_| !link.hides_watch()) {
             sender.send(line("ADDED", lease)).unwrap();
         }
-        self.watches.push((sender, link));
-        let lines = futures::stream::unfold(receiver, |mut receiver| async move {
+        self.watches.push((sender, link.clone()));
+        let way = (receiver, link);
+        let lines = futures::stream::unfold(way, |(mut receiver, link)| async move {
             let line = receiver.recv().await?;
-            sleep(LATENCY).await;
-            Some((line, receiver))
+            sleep(link.latency()).await;
+            Some((line, (receiver, link)))
         });
         Response::new(Body::from_stream(lines.map(Ok::<_, Infallible>)))
     }

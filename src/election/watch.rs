@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::jitter;
 use crate::errors::cause_chain;
 
 /// A watch is opened again at the earliest so long after it was opened.
@@ -85,7 +86,7 @@ async fn keep_watching(
                 rest
             }
         };
-        sleep(rest.mul_f64(rand::random_range(0.8..1.2))).await;
+        sleep(rest.mul_f64(0.8 + 0.4 * jitter::fraction())).await;
     }
 }
 

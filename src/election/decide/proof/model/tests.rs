@@ -5,6 +5,7 @@ use stateright::{Checker, HasDiscoveries};
 
 use super::Fault::*;
 use super::*;
+use crate::election::testing::report;
 
 const EVEN: [u32; 3] = [100, 100, 100];
 /// As far apart as the lease duration and the renew deadline let them be, all but a little.
@@ -20,28 +21,40 @@ fn setup(rates: [u32; 3], faults: &[(Fault, u8)], at_most: u8) -> Setup {
     }
 }
 
+/// What is explored, in a few words.
+fn told(setup: &Setup) -> String {
+    let Setup {
+        rates,
+        faults,
+        at_most,
+        bug,
+    } = setup;
+    let bug = bug.map_or(String::new(), |bug| format!(", with {bug:?}"));
+    format!("clocks {rates:?} %, at most {at_most} of {faults:?}{bug}")
+}
+
 /// Explores every course, and expects each promise to be kept in all of them.
 fn prove(setup: Setup) {
-    let (started, told) = (Instant::now(), format!("{setup:?}"));
+    let (started, told) = (Instant::now(), told(&setup));
     let checker = setup.checker().spawn_bfs().join();
-    println!(
-        "{} states, {} steps, in {:.1?}: {told}",
+    report(&format!(
+        "model: {} states, {} steps, in {:.1?}: {told}",
         checker.unique_state_count(),
         checker.state_count(),
         started.elapsed()
-    );
+    ));
     checker.assert_properties();
 }
 
 /// Explores until a promise is broken: it has to be this one.
 fn refute(setup: Setup, promise: &'static str) {
-    let told = format!("{setup:?}");
+    let told = told(&setup);
     let checker = setup.checker().finish_when(HasDiscoveries::AnyFailures);
     let checker = checker.spawn_bfs().join();
-    println!(
-        "broken after {} states: {told}",
+    report(&format!(
+        "model: broken, as it must be, within {} states: {told}",
         checker.unique_state_count()
-    );
+    ));
     let path = checker.discovery(promise);
     assert!(path.is_some(), "{:?}", checker.discoveries().keys());
 }

@@ -6,6 +6,7 @@ use proptest::test_runner::{TestCaseError, TestError, TestRunner};
 
 use super::network::{Course, LATENCY, TASKS};
 use super::*;
+use crate::election::testing::report;
 
 const SCHEDULES: u32 = 100_000;
 
@@ -147,7 +148,9 @@ fn promises_are_kept_on_random_schedules() {
     let started = Instant::now();
     let terms = simulate("", None).unwrap_or_else(|error| panic!("{error}"));
     let took = started.elapsed();
-    println!("{SCHEDULES} schedules, {terms} terms, in {took:.1?}");
+    report(&format!(
+        "simulation: {SCHEDULES} schedules, {terms} terms, in {took:.1?}"
+    ));
     assert!(terms > SCHEDULES as usize, "{terms} terms");
 }
 
@@ -157,7 +160,9 @@ fn promises_are_kept_on_random_schedules() {
 #[case::no_timeouts(Bug::NoTimeouts, "not led")]
 fn a_bug_is_found(#[case] bug: Bug, #[case] promise: &str) {
     match simulate(promise, Some(bug)) {
-        Err(TestError::Fail(reason, schedule)) => println!("{reason}: {schedule:?}"),
+        Err(TestError::Fail(reason, schedule)) => report(&format!(
+            "simulation: {reason}, as it must be: {schedule:?}"
+        )),
         other => panic!("not found: {other:?}"),
     }
 }

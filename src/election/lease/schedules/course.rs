@@ -1,0 +1,384 @@
+//! What happens, and to whom.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::body::Body;
+use http::{Request, Response};
+use kube::Client;
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::referee::{Held, Rated, Referee, Seat, Witness};
+use super::{Bug, Hand, Kind, Schedule, Trouble, Whose};
+use crate::election::testing::{FakeApi, Fault, Link};
+use crate::election::{Candidate, Elector, Moment, Process, Term, Timings};
+
+/// So long after the last trouble one leads: what was on its way then has arrived (4 s), a Lease
+/// that nobody renews is noticed, waited out and claimed, if need be at the second try.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// After this, whatever was tried while there was trouble has been tried again.
+const PACE: Duration = Duration::from_secs(8);
+/// A leader that stops is succeeded so long after its tasks are gone, be it by polling: the watch
+/// may still be in one of its longer pauses.
+const HANDOVER: Duration = Duration::from_secs(4);
+/// How long a write of the leader takes, and how long after it the next is sent.
+const WRITE: Duration = Duration::from_millis(300);
+const PAUSE: Duration = Duration::from_millis(700);
+/// The timers of the runtime are as late as this.
+const LATE: Duration = Duration::from_millis(50);
+
+pub(super) struct Course<'a> {
+    schedule: &'a Schedule,
+    api: FakeApi,
+    referee: Arc<Referee>,
+    lives: Vec<Life>,
+}
+
+/// A process that runs, or has run.
+struct Life {
+    number: u32,
+    pod: String,
+    link: Link,
+    seat: Arc<Seat>,
+    starved: watch::Sender<bool>,
+    stop: CancellationToken,
+    run: JoinHandle<()>,
+}
+
+/// The begin of a trouble, or its end for those it is for.
+enum Deed<'a> {
+    Begin(&'a Trouble),
+    End(Kind, Vec<usize>),
+}
+
+impl Life {
+    fn starve(&self, starved: bool) {
+        self.seat.starved.store(true, Ordering::SeqCst);
+        self.starved.send_replace(starved);
+    }
+}
+
+impl<'a> Course<'a> {
+    pub(super) fn new(schedule: &'a Schedule) -> Self {
+        let api = FakeApi::default();
+        if schedule.bug == Some(Bug::BlindWrites) {
+            api.blind();
+        }
+        let mut course = Self {
+            schedule,
+            api,
+            referee: Arc::new(Referee::new()),
+            lives: Vec::new(),
+        };
+        for index in 0..schedule.rates.len() {
+            let life = course.live(index, 0, format!("{index}-0"));
+            course.lives.push(life);
+        }
+        course
+    }
+
+    pub(super) async fn run(mut self) -> Result<Vec<String>, String> {
+        let start = Instant::now();
+        let begins = self.schedule.troubles.iter();
+        let mut deeds: Vec<_> = begins.map(|t| (t.at, Deed::Begin(t))).collect();
+        while let Some(next) = (0..deeds.len()).min_by_key(|index| deeds[*index].0) {
+            let (at, deed) = deeds.swap_remove(next);
+            sleep_until(start + Duration::from_millis(at)).await;
+            match deed {
+                Deed::Begin(trouble) => {
+                    let whom = self.whom(trouble.whose);
+                    self.begin(trouble.kind, &whom);
+                    deeds.push((at + trouble.lasts, Deed::End(trouble.kind, whom)));
+                }
+                Deed::End(kind, whom) => self.end(kind, &whom).await,
+            }
+        }
+        for life in &self.lives {
+            life.link.set(Fault::Fine);
+        }
+        let leader = self.elected().await?;
+        self.calm(leader).await?;
+        self.hand_over(leader).await?;
+        Ok(self.referee.log())
+    }
+
+    /// Goes on until one leads.
+    async fn elected(&self) -> Result<usize, String> {
+        let asked = Instant::now();
+        while asked.elapsed() < PATIENCE {
+            self.referee.verdict()?;
+            let leaders: Vec<_> = self.leaders().collect();
+            if let [leader] = leaders.as_slice() {
+                return Ok(*leader);
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+        self.referee.blame("not led: nobody leads".to_owned());
+        Err(self.referee.verdict().unwrap_err())
+    }
+
+    /// For a while, the leader renews its Lease and loses no term.
+    async fn calm(&self, leader: usize) -> Result<(), String> {
+        sleep(PACE).await;
+        let renewed = self.lives[leader].seat.held().map(|held| held.sent);
+        let timings = Timings::default();
+        if renewed.is_none_or(|renewed| renewed.elapsed() > timings.retry_period * 2) {
+            let name = &self.lives[leader].seat.name;
+            self.referee
+                .blame(format!("not led: {name} does not go on to lead"));
+        }
+        self.referee.verdict()
+    }
+
+    /// A leader that is asked to stop is succeeded.
+    async fn hand_over(&self, leader: usize) -> Result<(), String> {
+        let stopping = &self.lives[leader];
+        self.referee.note(&format!("{} stops", stopping.seat.name));
+        stopping.stop.cancel();
+        let linger = Duration::from_millis(self.schedule.linger).max(WRITE);
+        sleep(linger.min(Timings::default().join_bound)).await;
+        let gone = Instant::now();
+        while self.leaders().all(|other| other == leader) && gone.elapsed() < HANDOVER {
+            sleep(Duration::from_millis(5)).await;
+        }
+        if self.leaders().all(|other| other == leader) {
+            let name = &stopping.seat.name;
+            self.referee
+                .blame(format!("not led: nobody succeeds {name}"));
+        }
+        self.referee.verdict()
+    }
+
+    fn leaders(&self) -> impl Iterator<Item = usize> {
+        let leads = |life: &Life| life.seat.held().is_some_and(|held| held.is_open());
+        let lives = self.lives.iter().enumerate();
+        lives
+            .filter(move |(_, life)| leads(life))
+            .map(|(index, _)| index)
+    }
+
+    fn whom(&self, whose: Whose) -> Vec<usize> {
+        match whose {
+            Whose::One(index) => vec![index % self.lives.len()],
+            Whose::Leader => self.leaders().collect(),
+            Whose::All => (0..self.lives.len()).collect(),
+        }
+    }
+
+    fn begin(&self, kind: Kind, whom: &[usize]) {
+        let lives = || whom.iter().map(|index| &self.lives[*index]);
+        let names: Vec<_> = lives().map(|life| &life.seat.name).collect();
+        self.referee.note(&format!("{kind:?} for {names:?}"));
+        if let Kind::By(hand) = kind {
+            self.touch(hand);
+        }
+        for life in lives() {
+            match kind {
+                Kind::Way(fault) => life.link.set(fault),
+                Kind::Starve => life.starve(true),
+                Kind::Stop { .. } => life.stop.cancel(),
+                Kind::Kill { .. } => life.run.abort(),
+                Kind::By(_) => {}
+            }
+        }
+    }
+
+    async fn end(&mut self, kind: Kind, whom: &[usize]) {
+        self.referee.note(&format!("{kind:?} is over"));
+        for index in whom {
+            let life = &self.lives[*index];
+            match kind {
+                Kind::Way(_) => life.link.set(Fault::Fine),
+                Kind::Starve => life.starve(false),
+                Kind::Stop { same_pod } | Kind::Kill { same_pod } => {
+                    self.replace(*index, same_pod).await;
+                }
+                Kind::By(_) => {}
+            }
+        }
+    }
+
+    fn touch(&self, hand: Hand) {
+        if self.api.lease().is_none() {
+            return;
+        }
+        self.referee.touched();
+        match hand {
+            Hand::Delete => self.api.delete(),
+            Hand::Clear => self.api.patch(json!({"holderIdentity": null})),
+            Hand::Name(name) => self.api.patch(json!({"holderIdentity": name})),
+            Hand::Unsign => self.api.patch(json!({"acquireTime": null})),
+            Hand::Shorten => self.api.patch(json!({"leaseDurationSeconds": 1})),
+        }
+    }
+
+    /// Kills a process if it still runs, and starts another in its place.
+    async fn replace(&mut self, index: usize, same_pod: bool) {
+        let old = &mut self.lives[index];
+        old.run.abort();
+        let _ = (&mut old.run).await;
+        let number = old.number + 1;
+        let pod = match same_pod {
+            true => old.pod.clone(),
+            false => format!("{index}-{number}"),
+        };
+        self.lives[index] = self.live(index, number, pod);
+    }
+
+    /// Starts a process.
+    fn live(&self, index: usize, number: u32, pod: String) -> Life {
+        let Schedule { bug, rates, .. } = self.schedule;
+        let slow = *bug == Some(Bug::SlowClock) && index == 0;
+        let rate = if slow { rates[index] / 2 } else { rates[index] };
+        let seat = Arc::new(Seat {
+            name: format!("{}-{number}", NAMES[index]),
+            clock: Rated::new(rate),
+            term: Mutex::default(),
+            starved: AtomicBool::new(false),
+        });
+        self.referee.seat(&seat);
+        let (lease, link) = self.api.connect();
+        let (starved, hears) = watch::channel(false);
+        let stop = CancellationToken::new();
+        let elector = self.elector(index, &pod, lease, &seat);
+        let (lingers, bug, held) = (self.schedule.linger, *bug, seat.clone());
+        let lead = move |term: &mut Term| {
+            *held.term.lock().unwrap() = Some(work(term, Duration::from_millis(lingers), bug));
+        };
+        let run = starvable(elector.run(stop.clone(), lead), hears);
+        let run = timed(run, stop.clone(), seat.clone(), self.referee.clone());
+        let run = tokio::spawn(run);
+        Life {
+            number,
+            pod,
+            link,
+            seat,
+            starved,
+            stop,
+            run,
+        }
+    }
+
+    fn elector(&self, index: usize, pod: &str, lease: Client, seat: &Arc<Seat>) -> Elector {
+        let twin = self.schedule.twins && index + 1 == self.schedule.rates.len();
+        let identity = NAMES[if twin { 0 } else { index }];
+        let mut timings = Timings::default();
+        match self.schedule.bug {
+            Some(Bug::LongLease) => timings.lease_duration = Duration::from_secs(300),
+            Some(Bug::LongRelease) => timings.release_bound = Duration::from_secs(20),
+            _ => {}
+        }
+        let candidate = Candidate {
+            namespace: "default".into(),
+            lease: "l".into(),
+            identity: identity.into(),
+            process: Process::new(pod, Some(pod.into())),
+            timings,
+            admission_lag: Duration::ZERO,
+        };
+        let (referee, seat) = (self.referee.clone(), seat.clone());
+        let work = work_client(referee.clone(), seat.clone());
+        let clock = Arc::new(seat.clock.clone());
+        let witness = Arc::new(Witness { referee, seat });
+        Elector::with_clients(lease, work, candidate, clock, witness).unwrap()
+    }
+}
+
+const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+
+/// Starts the tasks of a term: one writes, the other takes its time to end.
+fn work(term: &mut Term, lingers: Duration, bug: Option<Bug>) -> Held {
+    let tasks = Arc::new(());
+    let held = Held {
+        fence: term.fence(),
+        sent: Instant::now(),
+        tasks: Arc::downgrade(&tasks),
+    };
+    if bug == Some(Bug::OpenFences) {
+        held.fence.extend(Moment::new(Duration::MAX));
+    }
+    let (client, token, own) = (term.client(), term.token(), tasks.clone());
+    term.spawn("writes", async move {
+        let _own = own;
+        let write = || Request::post("/").body(Vec::new()).unwrap();
+        let writes = async {
+            loop {
+                let _ = client.request_text(write()).await;
+                sleep(PAUSE).await;
+            }
+        };
+        token.run_until_cancelled(writes).await;
+    });
+    let token = term.token();
+    let lingers = async move {
+        token.cancelled().await;
+        sleep(lingers).await;
+        drop(tasks);
+    };
+    match bug {
+        Some(Bug::StrayTask) => drop(tokio::spawn(lingers)),
+        _ => term.spawn("lingers", lingers),
+    }
+    held
+}
+
+/// A client whose writes are looked at as they arrive.
+fn work_client(referee: Arc<Referee>, seat: Arc<Seat>) -> Client {
+    let service = tower::service_fn(move |_: Request<kube::client::Body>| {
+        let (referee, seat) = (referee.clone(), seat.clone());
+        async move {
+            sleep(WRITE / 2).await;
+            referee.writes_alone(&seat);
+            sleep(WRITE / 2).await;
+            Ok::<_, Infallible>(Response::new(Body::empty()))
+        }
+    });
+    Client::new(service, "default")
+}
+
+/// Does not let `run` run while it is starved.
+async fn starvable<T>(run: impl Future<Output = T>, mut starved: watch::Receiver<bool>) -> T {
+    let mut run = pin!(run);
+    loop {
+        tokio::select! {
+            biased;
+            Ok(_) = starved.wait_for(|starved| *starved) => {}
+            ended = &mut run => return ended,
+        }
+        let _ = starved.wait_for(|starved| !starved).await;
+    }
+}
+
+/// Runs an elector, and sees that it ends well, and in time after it was asked to stop.
+async fn timed(
+    run: impl Future<Output = Result<(), crate::election::Error>>,
+    stop: CancellationToken,
+    seat: Arc<Seat>,
+    referee: Arc<Referee>,
+) {
+    let bound = seat.clock.truly(Timings::default().stop_time()) + LATE;
+    let late = async {
+        stop.cancelled().await;
+        sleep(bound).await;
+    };
+    tokio::select! {
+        biased;
+        ended = run => match ended {
+            Ok(()) if stop.is_cancelled() => referee.note(&format!("{} is gone", seat.name)),
+            other => referee.blame(format!("not run: {}: {other:?}", seat.name)),
+        },
+        () = late => if seat.was_starved() {
+            referee.note(&format!("{} was starved, and is killed", seat.name));
+        } else {
+            referee.blame(format!("not stopped: {} within {bound:?}", seat.name));
+        }
+    }
+}
