@@ -64,8 +64,11 @@ enum Whose {
 enum Kind {
     /// Something is wrong on the way to the API server.
     Way(Fault),
-    /// The elector does not get to run, but the tasks of its term do.
-    Starve,
+    /// The elector does not get to run, at once or when it has sent a write, but the tasks of its
+    /// term do.
+    Starve { at_write: bool },
+    /// The clock jumps, by so much and what it takes to notice.
+    Jump,
     /// The process is killed; another takes its place, in the same pod or in another.
     Kill { same_pod: bool },
     /// The process is asked to stop; another takes its place.
@@ -126,7 +129,8 @@ fn kind() -> impl Strategy<Value = Kind> {
     ];
     prop_oneof![
         5 => fault().prop_map(Kind::Way),
-        2 => Just(Kind::Starve),
+        3 => any::<bool>().prop_map(|at_write| Kind::Starve { at_write }),
+        1 => Just(Kind::Jump),
         2 => any::<bool>().prop_map(|same_pod| Kind::Kill { same_pod }),
         3 => any::<bool>().prop_map(|same_pod| Kind::Stop { same_pod }),
         1 => prop::sample::select(hands).prop_map(Kind::By),

@@ -13,7 +13,7 @@ use kube::Client;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::referee::{Held, Rated, Referee, Seat, Witness};
@@ -32,6 +32,9 @@ const HANDOVER: Duration = Duration::from_secs(4);
 /// How long a write of the leader takes, and how long after it the next is sent.
 const WRITE: Duration = Duration::from_millis(300);
 const PAUSE: Duration = Duration::from_millis(700);
+/// A clock that jumps by more is noticed to have jumped.
+const NOTICED: Duration = Duration::from_secs(4);
+const TICK: Duration = Duration::from_millis(1);
 /// The timers of the runtime are as late as this.
 const LATE: Duration = Duration::from_millis(50);
 
@@ -64,6 +67,25 @@ impl Life {
         self.seat.starved.store(true, Ordering::SeqCst);
         self.starved.send_replace(starved);
     }
+
+    /// Starves it once it has sent a write, if that is before `end`, which ends the starving.
+    fn starve_at_write(&self, end: Duration) {
+        self.seat.starved.store(true, Ordering::SeqCst);
+        let (link, starved) = (self.link.clone(), self.starved.clone());
+        let writes = move || link.requests(Some("PUT"));
+        let before = writes();
+        tokio::spawn(timeout(end - TICK, async move {
+            while writes() == before {
+                sleep(TICK).await;
+            }
+            starved.send_replace(true);
+        }));
+    }
+
+    fn kill(&self) {
+        self.run.abort();
+        self.seat.is_gone();
+    }
 }
 
 impl<'a> Course<'a> {
@@ -95,7 +117,7 @@ impl<'a> Course<'a> {
             match deed {
                 Deed::Begin(trouble) => {
                     let whom = self.whom(trouble.whose);
-                    self.begin(trouble.kind, &whom);
+                    self.begin(trouble, &whom);
                     deeds.push((at + trouble.lasts, Deed::End(trouble.kind, whom)));
                 }
                 Deed::End(kind, whom) => self.end(kind, &whom).await,
@@ -173,7 +195,8 @@ impl<'a> Course<'a> {
         }
     }
 
-    fn begin(&self, kind: Kind, whom: &[usize]) {
+    fn begin(&self, trouble: &Trouble, whom: &[usize]) {
+        let (kind, lasts) = (trouble.kind, Duration::from_millis(trouble.lasts));
         let lives = || whom.iter().map(|index| &self.lives[*index]);
         let names: Vec<_> = lives().map(|life| &life.seat.name).collect();
         self.referee.note(&format!("{kind:?} for {names:?}"));
@@ -183,9 +206,11 @@ impl<'a> Course<'a> {
         for life in lives() {
             match kind {
                 Kind::Way(fault) => life.link.set(fault),
-                Kind::Starve => life.starve(true),
+                Kind::Starve { at_write: false } => life.starve(true),
+                Kind::Starve { at_write: true } => life.starve_at_write(lasts),
+                Kind::Jump => life.seat.clock.jump(lasts + NOTICED),
                 Kind::Stop { .. } => life.stop.cancel(),
-                Kind::Kill { .. } => life.run.abort(),
+                Kind::Kill { .. } => life.kill(),
                 Kind::By(_) => {}
             }
         }
@@ -197,11 +222,11 @@ impl<'a> Course<'a> {
             let life = &self.lives[*index];
             match kind {
                 Kind::Way(_) => life.link.set(Fault::Fine),
-                Kind::Starve => life.starve(false),
+                Kind::Starve { .. } => life.starve(false),
                 Kind::Stop { same_pod } | Kind::Kill { same_pod } => {
                     self.replace(*index, same_pod).await;
                 }
-                Kind::By(_) => {}
+                Kind::Jump | Kind::By(_) => {}
             }
         }
     }
@@ -223,7 +248,7 @@ impl<'a> Course<'a> {
     /// Kills a process if it still runs, and starts another in its place.
     async fn replace(&mut self, index: usize, same_pod: bool) {
         let old = &mut self.lives[index];
-        old.run.abort();
+        old.kill();
         let _ = (&mut old.run).await;
         let number = old.number + 1;
         let pod = match same_pod {
@@ -243,6 +268,7 @@ impl<'a> Course<'a> {
             clock: Rated::new(rate),
             term: Mutex::default(),
             starved: AtomicBool::new(false),
+            left: AtomicBool::new(false),
         });
         self.referee.seat(&seat);
         let (lease, link) = self.api.connect();
@@ -335,9 +361,13 @@ fn work_client(referee: Arc<Referee>, seat: Arc<Seat>) -> Client {
     let service = tower::service_fn(move |_: Request<kube::client::Body>| {
         let (referee, seat) = (referee.clone(), seat.clone());
         async move {
-            sleep(WRITE / 2).await;
-            referee.writes_alone(&seat);
-            sleep(WRITE / 2).await;
+            // A task of its own: what was sent arrives.
+            let arrives = tokio::spawn(async move {
+                sleep(WRITE / 2).await;
+                referee.sees_write(&seat);
+            });
+            sleep(WRITE).await;
+            drop(arrives);
             Ok::<_, Infallible>(Response::new(Body::empty()))
         }
     });
@@ -377,6 +407,7 @@ async fn timed(
         },
         () = late => if seat.was_starved() {
             referee.note(&format!("{} was starved, and is killed", seat.name));
+            seat.is_gone();
         } else {
             referee.blame(format!("not stopped: {} within {bound:?}", seat.name));
         }

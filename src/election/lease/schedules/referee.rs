@@ -8,17 +8,25 @@ use tokio::time::Instant;
 
 use crate::election::{Begun, Clock, EndReason, Fence, Moment, Observer, Timings};
 
-/// A clock with a rate of its own.
+/// A clock with a rate of its own, that may jump.
 #[derive(Clone)]
 pub(super) struct Rated {
     start: Instant,
     per_mille: u32,
+    jumped: Arc<Mutex<Duration>>,
 }
 
 impl Rated {
     pub(super) fn new(per_mille: u32) -> Self {
-        let start = Instant::now();
-        Self { start, per_mille }
+        Self {
+            start: Instant::now(),
+            per_mille,
+            jumped: Arc::default(),
+        }
+    }
+
+    pub(super) fn jump(&self, by: Duration) {
+        *self.jumped.lock().unwrap() += by;
     }
 
     /// The true time in which this clock counts `time`.
@@ -29,7 +37,8 @@ impl Rated {
 
 impl Clock for Rated {
     fn now(&self) -> Moment {
-        Moment::new(self.start.elapsed() * self.per_mille / 1000)
+        let counted = self.start.elapsed() * self.per_mille / 1000;
+        Moment::new(counted + *self.jumped.lock().unwrap())
     }
 }
 
@@ -60,11 +69,18 @@ pub(super) struct Seat {
     pub(super) term: Mutex<Option<Held>>,
     /// Its elector did not get to run for a while, so its fences alone keep their promise.
     pub(super) starved: AtomicBool,
+    /// It was asked to stop, and its term has ended.
+    pub(super) left: AtomicBool,
 }
 
 impl Seat {
     pub(super) fn held(&self) -> Option<Held> {
         self.term.lock().unwrap().clone()
+    }
+
+    /// It was killed: what is left of it is not its fault.
+    pub(super) fn is_gone(&self) {
+        self.term.lock().unwrap().take();
     }
 
     pub(super) fn was_starved(&self) -> bool {
@@ -141,12 +157,20 @@ impl Referee {
     }
 
     /// While this process writes, or from now on may, no other may.
-    pub(super) fn writes_alone(&self, seat: &Seat) {
+    fn writes_alone(&self, seat: &Seat) {
         for (other, held) in self.others(seat) {
             if held.is_open() {
                 self.blame(format!("two write: {} and {}", seat.name, other.name));
             }
         }
+    }
+
+    /// A write arrives, which may be later than it was let through.
+    pub(super) fn sees_write(&self, seat: &Seat) {
+        if seat.left.load(Ordering::SeqCst) {
+            self.blame(format!("two write: {}, after its term", seat.name));
+        }
+        self.writes_alone(seat);
     }
 
     /// When a term begins, nothing runs any more of those before.
@@ -198,6 +222,8 @@ impl Observer for Witness {
         let name = &self.seat.name;
         self.referee.note(&format!("{name} has led: {reason}"));
         let held = self.seat.term.lock().unwrap().take();
+        let left = *reason == EndReason::Stopped;
+        self.seat.left.store(left, Ordering::SeqCst);
         if held.is_some_and(|held| held.is_open() || held.has_tasks()) {
             self.referee
                 .blame(format!("tasks outlive their term: {name} works on"));
