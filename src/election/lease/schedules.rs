@@ -7,6 +7,7 @@
 //! runs that one alone.
 
 mod course;
+mod process;
 mod referee;
 
 use std::cell::RefCell;

@@ -1,14 +1,9 @@
 //! What happens, and to whom.
 
-use std::convert::Infallible;
-use std::future::Future;
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use axum::body::Body;
-use http::{Request, Response};
 use kube::Client;
 use serde_json::json;
 use tokio::sync::watch;
@@ -16,27 +11,23 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::referee::{Held, Rated, Referee, Seat, Witness};
+use super::process::{WRITE, starvable, timed, work, work_client};
+use super::referee::{Rated, Referee, Seat, Witness};
 use super::{Bug, Hand, Kind, Schedule, Trouble, Whose};
 use crate::election::testing::{FakeApi, Fault, Link};
-use crate::election::{Candidate, Elector, Moment, Process, Term, Timings};
+use crate::election::{Candidate, Elector, Process, Term, Timings};
 
-/// So long after the last trouble one leads: what was on its way then has arrived (4 s), a Lease
-/// that nobody renews is noticed, waited out and claimed, if need be at the second try.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// After this, whatever was tried while there was trouble has been tried again.
 const PACE: Duration = Duration::from_secs(8);
+/// So long after that one leads: a Lease that nobody renews is waited out and claimed, if need be
+/// at the second try.
+const PATIENCE: Duration = Duration::from_secs(22);
 /// A leader that stops is succeeded so long after its tasks are gone, be it by polling: the watch
 /// may still be in one of its longer pauses.
 const HANDOVER: Duration = Duration::from_secs(4);
-/// How long a write of the leader takes, and how long after it the next is sent.
-const WRITE: Duration = Duration::from_millis(300);
-const PAUSE: Duration = Duration::from_millis(700);
 /// A clock that jumps by more is noticed to have jumped.
 const NOTICED: Duration = Duration::from_secs(4);
 const TICK: Duration = Duration::from_millis(1);
-/// The timers of the runtime are as late as this.
-const LATE: Duration = Duration::from_millis(50);
 
 pub(super) struct Course<'a> {
     schedule: &'a Schedule,
@@ -126,6 +117,7 @@ impl<'a> Course<'a> {
         for life in &self.lives {
             life.link.set(Fault::Fine);
         }
+        sleep(PACE).await;
         let leader = self.elected().await?;
         self.calm(leader).await?;
         self.hand_over(leader).await?;
@@ -319,97 +311,3 @@ impl<'a> Course<'a> {
 }
 
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
-
-/// Starts the tasks of a term: one writes, the other takes its time to end.
-fn work(term: &mut Term, lingers: Duration, bug: Option<Bug>) -> Held {
-    let tasks = Arc::new(());
-    let held = Held {
-        fence: term.fence(),
-        sent: Instant::now(),
-        tasks: Arc::downgrade(&tasks),
-    };
-    if bug == Some(Bug::OpenFences) {
-        held.fence.extend(Moment::new(Duration::MAX));
-    }
-    let (client, token, own) = (term.client(), term.token(), tasks.clone());
-    term.spawn("writes", async move {
-        let _own = own;
-        let write = || Request::post("/").body(Vec::new()).unwrap();
-        let writes = async {
-            loop {
-                let _ = client.request_text(write()).await;
-                sleep(PAUSE).await;
-            }
-        };
-        token.run_until_cancelled(writes).await;
-    });
-    let token = term.token();
-    let lingers = async move {
-        token.cancelled().await;
-        sleep(lingers).await;
-        drop(tasks);
-    };
-    match bug {
-        Some(Bug::StrayTask) => drop(tokio::spawn(lingers)),
-        _ => term.spawn("lingers", lingers),
-    }
-    held
-}
-
-/// A client whose writes are looked at as they arrive.
-fn work_client(referee: Arc<Referee>, seat: Arc<Seat>) -> Client {
-    let service = tower::service_fn(move |_: Request<kube::client::Body>| {
-        let (referee, seat) = (referee.clone(), seat.clone());
-        async move {
-            // A task of its own: what was sent arrives.
-            let arrives = tokio::spawn(async move {
-                sleep(WRITE / 2).await;
-                referee.sees_write(&seat);
-            });
-            sleep(WRITE).await;
-            drop(arrives);
-            Ok::<_, Infallible>(Response::new(Body::empty()))
-        }
-    });
-    Client::new(service, "default")
-}
-
-/// Does not let `run` run while it is starved.
-async fn starvable<T>(run: impl Future<Output = T>, mut starved: watch::Receiver<bool>) -> T {
-    let mut run = pin!(run);
-    loop {
-        tokio::select! {
-            biased;
-            Ok(_) = starved.wait_for(|starved| *starved) => {}
-            ended = &mut run => return ended,
-        }
-        let _ = starved.wait_for(|starved| !starved).await;
-    }
-}
-
-/// Runs an elector, and sees that it ends well, and in time after it was asked to stop.
-async fn timed(
-    run: impl Future<Output = Result<(), crate::election::Error>>,
-    stop: CancellationToken,
-    seat: Arc<Seat>,
-    referee: Arc<Referee>,
-) {
-    let bound = seat.clock.truly(Timings::default().stop_time()) + LATE;
-    let late = async {
-        stop.cancelled().await;
-        sleep(bound).await;
-    };
-    tokio::select! {
-        biased;
-        ended = run => match ended {
-            Ok(()) if stop.is_cancelled() => referee.note(&format!("{} is gone", seat.name)),
-            other => referee.blame(format!("not run: {}: {other:?}", seat.name)),
-        },
-        () = late => if seat.was_starved() {
-            referee.note(&format!("{} was starved, and is killed", seat.name));
-            seat.is_gone();
-        } else {
-            referee.blame(format!("not stopped: {} within {bound:?}", seat.name));
-        }
-    }
-}
