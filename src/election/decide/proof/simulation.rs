@@ -161,8 +161,8 @@ impl Node {
 
     /// When its clock shows this.
     fn when(&self, moment: Moment) -> Micros {
-        let since = moment.since(clock(self.index, self.rate, 0)).as_micros();
-        let since = u64::try_from(since.min(1 << 50)).unwrap_or(NEVER);
+        let since = moment.since(clock(self.index, self.rate, 0)).as_nanos();
+        let since = u64::try_from(since.div_ceil(1000).min(1 << 50)).unwrap_or(NEVER);
         (since * 1000).div_ceil(self.rate)
     }
 

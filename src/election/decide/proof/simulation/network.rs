@@ -4,6 +4,8 @@ use super::*;
 
 /// The way to the server takes up to this, and as long back; a sighting, too.
 pub(super) const LATENCY: Micros = 5_000;
+/// More than can happen at one instant.
+const BUSTLE: u32 = 10_000;
 const SLOWNESS: Micros = SECOND / 2;
 /// The tasks of a term take up to this to end.
 pub(super) const TASKS: Micros = 20_000;
@@ -23,6 +25,8 @@ pub(super) struct Course {
     pub(super) terms: usize,
     /// How many terms were lost.
     pub(super) lost: usize,
+    /// How much has happened since time last passed.
+    at_once: u32,
 }
 
 impl Course {
@@ -45,6 +49,7 @@ impl Course {
             bug: schedule.bug,
             terms: 0,
             lost: 0,
+            at_once: 0,
         }
     }
 
@@ -60,7 +65,12 @@ impl Course {
         let trouble = self.troubles.last().map_or(NEVER, |trouble| trouble.at);
         let stray = self.strays.iter().map(|stray| stray.0).min();
         let stray = stray.unwrap_or(NEVER);
-        self.now = self.now.max(next.0.min(trouble).min(stray));
+        let now = self.now.max(next.0.min(trouble).min(stray));
+        self.at_once = if now > self.now { 0 } else { self.at_once + 1 };
+        self.now = now;
+        if self.at_once > BUSTLE {
+            return Err(format!("not led: no end of what happens at {now} µs"));
+        }
         if trouble <= next.0 && trouble < limit {
             let trouble = self.troubles.pop();
             trouble.map_or(Ok(()), |trouble| self.suffer(&trouble))?;
