@@ -23,6 +23,10 @@ use super::certificate_spec::MaterializeCertSpec;
     printcolumn = r#"{"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].status", "priority": 1}"#
 )]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "has(self.staticRouting) != has(self.fronteggRouting)",
+    "message": "exactly one of staticRouting and fronteggRouting must be set",
+}]))]
 pub struct BalancerSpec {
     /// The balancerd image to run.
     pub balancerd_image_ref: String,
@@ -31,6 +35,7 @@ pub struct BalancerSpec {
     pub resource_requirements: Option<ResourceRequirements>,
     /// Number of balancerd pods; 2 if unset.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
     pub replicas: Option<i32>,
     /// Certificate that balancerd presents to clients.
     #[serde(skip_serializing_if = "Option::is_none")]

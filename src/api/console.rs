@@ -32,6 +32,7 @@ pub struct ConsoleSpec {
     pub resource_requirements: Option<ResourceRequirements>,
     /// Number of console pods; 2 if unset.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
     pub replicas: Option<i32>,
     /// Certificate that the console presents to browsers.
     #[serde(skip_serializing_if = "Option::is_none")]

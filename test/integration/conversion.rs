@@ -7,6 +7,7 @@ use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, CustomResourceExt};
 use mzcompose::control_plane::ControlPlane;
+use orchestratord::api::Balancer;
 use orchestratord::api::materialize::convert::Version;
 use orchestratord::api::materialize::rollout_hash::RolloutHash;
 use orchestratord::api::materialize::{v1, v1alpha1};
@@ -375,4 +376,94 @@ async fn an_unknown_stored_version_is_refused_with_the_way_out() {
         "{error}"
     );
     control_plane.stop().await.unwrap();
+}
+
+/// What creating a Balancer of this routing comes to.
+async fn create_balancer(client: &Client, name: &str, routing: Value) -> Result<(), String> {
+    let mut spec = json!({"balancerdImageRef": "materialize/balancerd:v26.40.0"});
+    let members: serde_json::Map<String, Value> = serde_json::from_value(routing).unwrap();
+    spec.as_object_mut().unwrap().extend(members);
+    let balancer = serde_json::from_value(json!({
+        "apiVersion": "materialize.cloud/v1alpha1",
+        "kind": "Balancer",
+        "metadata": {"name": name},
+        "spec": spec,
+    }));
+    let api: Api<Balancer> = Api::namespaced(client.clone(), NAMESPACE);
+    let created = api.create(&PostParams::default(), &balancer.unwrap()).await;
+    created.map(drop).map_err(|error| error.to_string())
+}
+
+#[tokio::test]
+async fn a_balancer_has_exactly_one_routing_and_no_negative_replicas() {
+    let fixture = Fixture::start().await;
+    let routing = json!({"environmentdNamespace": "n", "environmentdServiceName": "s"});
+    let create = async |name, routing| create_balancer(&fixture.client, name, routing).await;
+    create("static", json!({"staticRouting": routing, "replicas": 0}))
+        .await
+        .unwrap();
+    create(
+        "null",
+        json!({"staticRouting": routing, "fronteggRouting": null}),
+    )
+    .await
+    .unwrap();
+    create("frontegg", json!({"fronteggRouting": {}}))
+        .await
+        .unwrap();
+    for (refused, told) in [
+        (
+            json!({}),
+            "exactly one of staticRouting and fronteggRouting must be set",
+        ),
+        (
+            json!({"staticRouting": routing, "fronteggRouting": {}}),
+            "exactly one of staticRouting",
+        ),
+        (
+            json!({"staticRouting": null, "fronteggRouting": null}),
+            "exactly one of staticRouting",
+        ),
+        (
+            json!({"staticRouting": routing, "replicas": -1}),
+            "spec.replicas",
+        ),
+    ] {
+        let error = create("refused", refused.clone()).await.unwrap_err();
+        assert!(error.contains(told), "{refused}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn an_identity_that_is_set_never_changes() {
+    const ID: &str = "0c7a2f0e-27c6-4f0a-8a39-0a3e0c2a5d10";
+    const OTHER: &str = "0c7a2f0e-27c6-4f0a-8a39-0a3e0c2a5d11";
+    const NIL: &str = "00000000-0000-0000-0000-000000000000";
+    let fixture = Fixture::start().await;
+    for version in [Version::V1alpha1, Version::V1] {
+        let name = format!("at-{}", version.name());
+        fixture.create(version, &name, spec()).await;
+        let api = fixture.api(version);
+        let change = async |members: Value| {
+            let patch = Patch::Merge(json!({"spec": members}));
+            let patched = api.patch(&name, &PatchParams::default(), &patch).await;
+            patched.map(drop).map_err(|error| error.to_string())
+        };
+        change(json!({"environmentId": ID})).await.unwrap();
+        change(json!({"environmentId": ID, "enableRbac": true}))
+            .await
+            .unwrap();
+        for refused in [json!(OTHER), json!(NIL), json!(null)] {
+            let error = change(json!({"environmentId": refused})).await.unwrap_err();
+            assert!(
+                error.contains("spec.environmentId") && error.contains("must never change"),
+                "{error}"
+            );
+        }
+        let error = change(json!({"consoleReplicas": -1})).await.unwrap_err();
+        assert!(error.contains("spec.consoleReplicas"), "{error}");
+        change(json!({"balancerdReplicas": 0, "consoleReplicas": null}))
+            .await
+            .unwrap();
+    }
 }

@@ -30,7 +30,13 @@ use crate::api::certificate_spec::MaterializeCertSpec;
     status = "MaterializeStatus",
     printcolumn = r#"{"name": "ImageRefRunning", "type": "string", "jsonPath": ".status.lastCompletedRolloutEnvironmentdImageRef", "priority": 1}"#,
     printcolumn = r#"{"name": "ImageRefToDeploy", "type": "string", "jsonPath": ".spec.environmentdImageRef", "priority": 1}"#,
-    printcolumn = r#"{"name": "UpToDate", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"UpToDate\")].status", "priority": 1}"#
+    printcolumn = r#"{"name": "UpToDate", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"UpToDate\")].status", "priority": 1}"#,
+    printcolumn = r#"{"name": "Generation", "type": "integer", "jsonPath": ".status.activeGeneration"}"#,
+    printcolumn = r#"{"name": "Reason", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"UpToDate\")].reason"}"#,
+    printcolumn = r#"{"name": "Since", "type": "date", "jsonPath": ".status.conditions[?(@.type==\"UpToDate\")].lastTransitionTime"}"#,
+    printcolumn = r#"{"name": "Prefix", "type": "string", "jsonPath": ".status.resourceId", "priority": 1}"#,
+    printcolumn = r#"{"name": "Message", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"UpToDate\")].message", "priority": 1}"#,
+    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
 pub struct MaterializeSpec {
@@ -59,9 +65,11 @@ pub struct MaterializeSpec {
     pub console_resource_requirements: Option<ResourceRequirements>,
     /// Number of balancerd pods; 2 if unset. Not part of the rollout hash.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
     pub balancerd_replicas: Option<i32>,
     /// Number of console pods; 2 if unset. Not part of the rollout hash.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
     pub console_replicas: Option<i32>,
     /// An existing service account for environmentd; one named like this object is created if unset.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -100,6 +108,10 @@ pub struct MaterializeSpec {
     pub enable_rbac: bool,
     /// Identity of the environment; filled in from the licence key, or at random, if unset. Must never change.
     #[serde(default)]
+    #[schemars(extend("x-kubernetes-validations" = [{
+        "rule": "oldSelf == '00000000-0000-0000-0000-000000000000' || self == oldSelf",
+        "message": "must never change: the environment's data is kept under it",
+    }]))]
     pub environment_id: Uuid,
     /// ConfigMap in the same namespace whose key `system-params.json` sets system parameters.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -68,7 +68,18 @@ fn additional_columns_come_first_in_every_version() {
         let names: Vec<_> = columns.iter().map(|column| column.name.as_str()).collect();
         assert_eq!(
             names,
-            ["Id", "ImageRefRunning", "ImageRefToDeploy", "UpToDate"]
+            [
+                "Id",
+                "ImageRefRunning",
+                "ImageRefToDeploy",
+                "UpToDate",
+                "Generation",
+                "Reason",
+                "Since",
+                "Prefix",
+                "Message",
+                "Age"
+            ]
         );
     }
 }
