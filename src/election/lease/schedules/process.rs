@@ -100,7 +100,9 @@ pub(super) async fn timed(
     seat: Arc<Seat>,
     referee: Arc<Referee>,
 ) {
-    let bound = seat.clock.truly(Timings::default().stop_time()) + LATE;
+    // The driver sleeps in true time, whatever its clock.
+    let bound = Timings::default().stop_time();
+    let bound = bound.max(seat.clock.truly(bound)) + LATE;
     let late = async {
         stop.cancelled().await;
         sleep(bound).await;
