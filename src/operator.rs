@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use kube::Client;
 use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::api::registration;
-use crate::cli::Args;
+use crate::api::registration::{self, RegistrationError};
+use crate::cli::{Args, DefinitionsArgs};
 use crate::connection::{Connection, ConnectionError};
 use crate::controller::materialize::leader_api::TransportError;
 use crate::controller::{self, Caches, Context, Resolver, Settings};
@@ -26,8 +27,11 @@ pub const LEASE: &str = "orchestratord";
 /// How long the caches may take to fill at start.
 const CACHES_BOUND: Duration = Duration::from_secs(60);
 
-/// Pause before a failed registration of a new CA is tried again.
+/// Pause before a failed registration is tried again.
 const REGISTRATION_PAUSE: Duration = Duration::from_secs(10);
+
+/// All replicas have a new CA by then: kubelets pass a changed Secret on within about two minutes.
+const CA_SPREAD: Duration = Duration::from_secs(600);
 
 /// Why a process ends with a failure.
 #[derive(Debug, thiserror::Error)]
@@ -240,6 +244,12 @@ impl Replica<'_> {
         };
         let context = Context::new(term, caches.clone(), settings, self.metrics.clone());
         controller::spawn(term, &Arc::new(context));
+        let definitions = self.args.definitions.clone();
+        let keeping = keep_definitions(term.client(), definitions, self.ca.clone());
+        let token = term.token();
+        term.spawn("definitions", async move {
+            token.run_until_cancelled(keeping).await;
+        });
     }
 
     /// Name and namespace of the pod that this process is, if it is one.
@@ -274,18 +284,63 @@ impl Replica<'_> {
         Ok(registration::register(client, &definitions).await?)
     }
 
-    /// Registers the definitions again whenever the webhook's CA changes, until it is done.
-    /// Never returns.
+    /// Has the webhook's CA trusted whenever it changes. Never returns.
     async fn follow_certificate_authority(&self, client: &Client) {
         let Some(mut ca) = self.ca.clone() else {
             return std::future::pending().await;
         };
-        while ca.changed().await.is_ok() {
-            while let Err(error) = self.register(client).await {
-                tracing::error!("cannot register the new CA: {}", cause_chain(&error));
-                tokio::time::sleep(REGISTRATION_PAUSE).await;
-            }
+        loop {
+            change_of(&mut ca).await;
+            let newest = ca.borrow_and_update().clone();
+            insist("have the new CA trusted", || {
+                registration::trust(client, &newest)
+            })
+            .await;
         }
+    }
+}
+
+/// What the leader does for the definitions: registers them once more, for the newest replica leads
+/// last; and once all replicas must have its CA, lets no other be trusted. Never returns.
+async fn keep_definitions(
+    client: Client,
+    definitions: DefinitionsArgs,
+    ca: Option<watch::Receiver<CaBundle>>,
+) {
+    let crds = definitions.crds(ca.as_ref().map(|ca| ca.borrow().clone()));
+    insist("register the definitions", || {
+        registration::register(&client, &crds)
+    })
+    .await;
+    let Some(mut ca) = ca else {
+        return std::future::pending().await;
+    };
+    loop {
+        let newest = ca.borrow_and_update().clone();
+        if timeout(CA_SPREAD, change_of(&mut ca)).await.is_err() {
+            insist("trust the newest CA alone", || {
+                registration::trust_only(&client, &newest)
+            })
+            .await;
+            change_of(&mut ca).await;
+        }
+    }
+}
+
+/// Waits for the next CA; for ever, if the webhook has ended.
+async fn change_of(ca: &mut watch::Receiver<CaBundle>) {
+    if ca.changed().await.is_err() {
         std::future::pending().await
+    }
+}
+
+/// Tries until it succeeds.
+async fn insist<F>(what: &str, mut attempt: impl FnMut() -> F)
+where
+    F: Future<Output = Result<(), RegistrationError>>,
+{
+    while let Err(error) = attempt().await {
+        tracing::error!("cannot {what}: {}", cause_chain(&error));
+        sleep(REGISTRATION_PAUSE).await;
     }
 }

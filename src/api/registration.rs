@@ -1,7 +1,11 @@
 //! Custom resource definitions: from the Rust types to the API server.
 //!
-//! Every replica applies them at start, before any of them leads. Each is applied whole, versions
-//! and conversion together, so that the API server never serves one without the other.
+//! Every replica applies them at start, before any of them leads, and each leader once more. Each is
+//! applied whole, versions and conversion together, so that the API server never serves one without
+//! the other. What a newer operator has registered stays, and so does a CA that another replica may
+//! still be served with.
+
+mod trust;
 
 use std::time::Duration;
 
@@ -9,11 +13,12 @@ use futures::future::try_join_all;
 use k8s_openapi::ByteString;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceColumnDefinition, CustomResourceConversion, CustomResourceDefinition,
-    ServiceReference, WebhookClientConfig, WebhookConversion,
+    CustomResourceDefinitionVersion, ServiceReference, WebhookClientConfig, WebhookConversion,
 };
 use kube::api::{Patch, PatchParams};
 use kube::runtime::wait::{Condition, await_condition, conditions::is_crd_established};
 use kube::{Api, Client, CustomResourceExt, ResourceExt};
+use semver::Version;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::materialize::{v1, v1alpha1};
@@ -21,8 +26,13 @@ use super::{Balancer, Console, FIELD_MANAGER, VpcEndpoint};
 use crate::errors::cause_chain;
 use crate::webhook::CaBundle;
 
+pub use trust::{trust, trust_only};
+
+/// The annotation of a definition that says which version of the operator has registered it.
+const VERSION_ANNOTATION: &str = "materialize.cloud/registered-by-version";
 /// Path of the conversion webhook.
 const CONVERT_PATH: &str = "/convert";
+const OWN_VERSION: &str = env!("CARGO_PKG_VERSION");
 /// How long the registration of one definition is tried again.
 const RETRY_FOR: Duration = Duration::from_secs(30);
 /// How long one try may take.
@@ -124,12 +134,17 @@ pub fn crds(
         version.additional_printer_columns =
             Some([columns, built_in.as_deref().unwrap_or_default()].concat());
     }
-    vec![
+    let mut crds = vec![
         materialize,
         Balancer::crd(),
         Console::crd(),
         VpcEndpoint::crd(),
-    ]
+    ];
+    for crd in &mut crds {
+        let annotations = crd.annotations_mut();
+        annotations.insert(VERSION_ANNOTATION.to_owned(), OWN_VERSION.to_owned());
+    }
+    crds
 }
 
 /// Why the definitions are not registered.
@@ -204,10 +219,7 @@ async fn register_one(
     let mut backoff = MIN_BACKOFF;
     loop {
         let error = match timeout(TRY_LIMIT, apply(api, crd, &name)).await {
-            Ok(Ok(())) => {
-                tracing::info!(name, "custom resource definition registered");
-                return Ok(());
-            }
+            Ok(Ok(())) => return Ok(()),
             Ok(Err(error)) => error,
             Err(_) => RegistrationError::NotEstablished { name: name.clone() },
         };
@@ -239,16 +251,44 @@ async fn apply(
         },
     })?;
     check_stored_versions(crd, existing.as_ref())?;
-    let params = PatchParams::apply(FIELD_MANAGER).force();
-    let applied = api.patch(name, &params, &Patch::Apply(crd)).await;
-    let applied = applied.map_err(|source| failed("apply", name, source))?;
-    if is_crd_established().matches_object(Some(&applied)) {
+    let (patched, done) = match &existing {
+        Some(existing) if stays(crd, existing) => {
+            trust::keep_up(api, crd, existing).await?;
+            (
+                existing.clone(),
+                "a newer operator has registered this definition: left as it is",
+            )
+        }
+        existing => {
+            let wanted = trust::beside_others(crd, existing.as_ref());
+            let params = PatchParams::apply(FIELD_MANAGER).force();
+            let applied = api.patch(name, &params, &Patch::Apply(wanted)).await;
+            let applied = applied.map_err(|source| failed("apply", name, source))?;
+            (applied, "custom resource definition registered")
+        }
+    };
+    tracing::info!(name, "{done}");
+    if is_crd_established().matches_object(Some(&patched)) {
         return Ok(());
     }
     await_condition(api.clone(), name, is_crd_established())
         .await
         .map_err(|source| failed("watch", name, source))?;
     Ok(())
+}
+
+/// Whether the definition was registered by a newer operator, and serves what this one needs.
+fn stays(wanted: &CustomResourceDefinition, existing: &CustomResourceDefinition) -> bool {
+    let version = existing.annotations().get(VERSION_ANNOTATION);
+    let version = version.and_then(|version| Version::parse(version).ok());
+    let own = Version::parse(OWN_VERSION).ok();
+    let served = |wanted: &CustomResourceDefinitionVersion| {
+        let mut versions = existing.spec.versions.iter();
+        versions.any(|version| {
+            version.name == wanted.name && version.served && version.storage == wanted.storage
+        })
+    };
+    version > own && wanted.spec.versions.iter().all(served)
 }
 
 fn failed(

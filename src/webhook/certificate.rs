@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum_server::tls_rustls::RustlsConfig;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use k8s_openapi::jiff::Timestamp;
 use rustls::pki_types::pem::{PemObject, SectionKind};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -88,10 +90,44 @@ impl CaBundle {
         Ok(Self(pem.to_vec()))
     }
 
+    /// These, and after them those certificates of `other` that are not among them and have not
+    /// expired; whatever else is in it is left out.
+    #[must_use]
+    pub fn and_still_valid(&self, other: &[u8]) -> Self {
+        let mut known: Vec<_> = certificates(&self.0).collect();
+        let mut pem = self.0.clone();
+        for der in certificates(other) {
+            let is_valid = parse_x509_certificate(&der)
+                .is_ok_and(|(_, certificate)| certificate.validity().is_valid());
+            if is_valid && !known.contains(&der) {
+                if !pem.ends_with(b"\n") {
+                    pem.push(b'\n');
+                }
+                pem.extend(to_pem(&der).into_bytes());
+                known.push(der);
+            }
+        }
+        Self(pem)
+    }
+
     /// The PEM text.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
+}
+
+fn certificates(pem: &[u8]) -> impl Iterator<Item = CertificateDer<'static>> {
+    CertificateDer::pem_slice_iter(pem).filter_map(Result::ok)
+}
+
+fn to_pem(der: &[u8]) -> String {
+    let text = BASE64_STANDARD.encode(der);
+    let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");
+    for line in text.as_bytes().chunks(64) {
+        pem.push_str(&String::from_utf8_lossy(line));
+        pem.push('\n');
+    }
+    pem + "-----END CERTIFICATE-----\n"
 }
 
 /// The files' bytes as they were last seen.

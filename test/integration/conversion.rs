@@ -3,6 +3,9 @@
 use std::fs;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, CustomResourceExt};
@@ -12,7 +15,7 @@ use orchestratord::api::materialize::convert::Version;
 use orchestratord::api::materialize::rollout_hash::RolloutHash;
 use orchestratord::api::materialize::{v1, v1alpha1};
 use orchestratord::api::registration::{
-    Conversion, ConversionClient, RegistrationError, crds, register,
+    Conversion, ConversionClient, RegistrationError, crds, register, trust_only,
 };
 use orchestratord::metrics::Metrics;
 use orchestratord::webhook::{Webhook, WebhookConfig};
@@ -357,7 +360,6 @@ async fn v1_goes_and_comes_back() {
 
 #[tokio::test]
 async fn an_unknown_stored_version_is_refused_with_the_way_out() {
-    use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
     let control_plane = ControlPlane::private().await.unwrap();
     let client = control_plane.access().client().await.unwrap();
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
@@ -466,4 +468,66 @@ async fn an_identity_that_is_set_never_changes() {
             .await
             .unwrap();
     }
+}
+
+/// The definition as it is registered.
+async fn definition(client: &Client) -> Value {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let definition = api.get(v1alpha1::Materialize::crd_name()).await.unwrap();
+    serde_json::to_value(definition).unwrap()
+}
+
+fn trusted(definition: &Value) -> String {
+    let bundle = &definition["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"];
+    let pem = BASE64_STANDARD.decode(bundle.as_str().unwrap()).unwrap();
+    String::from_utf8(pem).unwrap()
+}
+
+#[tokio::test]
+async fn a_new_ca_is_trusted_beside_the_old_until_all_replicas_have_it() {
+    let mut fixture = Fixture::start().await;
+    let old = trusted(&definition(&fixture.client).await);
+    let certificate = certificate();
+    fixture.webhook = serve(&certificate).await;
+    fixture.register(true).await.unwrap();
+    let new = fs::read_to_string(certificate.path().join("ca.crt")).unwrap();
+    let both = trusted(&definition(&fixture.client).await);
+    let body = |pem: &str| pem.split_whitespace().collect::<String>();
+    assert_eq!(body(&both), body(&new) + &body(&old));
+    fixture.create(Version::V1, "demo", spec()).await;
+
+    let ca = fixture.webhook.ca().borrow().clone();
+    trust_only(&fixture.client, &ca).await.unwrap();
+    assert_eq!(trusted(&definition(&fixture.client).await), new);
+    fixture.register(true).await.unwrap();
+    let version = definition(&fixture.client).await["metadata"]["resourceVersion"].clone();
+    fixture.register(true).await.unwrap();
+    let unchanged = definition(&fixture.client).await["metadata"]["resourceVersion"].clone();
+    assert_eq!(unchanged, version, "who registers the same writes nothing");
+}
+
+#[tokio::test]
+async fn an_older_operator_leaves_the_definition_of_a_newer_one_but_has_its_ca_trusted() {
+    let mut fixture = Fixture::start().await;
+    let api: Api<CustomResourceDefinition> = Api::all(fixture.client.clone());
+    let mut newer = definition(&fixture.client).await;
+    newer["metadata"]["annotations"]["materialize.cloud/registered-by-version"] = json!("99.0.0");
+    let column = json!({"name": "New", "type": "string", "jsonPath": ".spec.new"});
+    let columns = &mut newer["spec"]["versions"][0]["additionalPrinterColumns"];
+    columns.as_array_mut().unwrap().push(column);
+    let newer: CustomResourceDefinition = serde_json::from_value(newer).unwrap();
+    let name = v1alpha1::Materialize::crd_name();
+    let newer = api
+        .replace(name, &PostParams::default(), &newer)
+        .await
+        .unwrap();
+
+    let certificate = certificate();
+    fixture.webhook = serve(&certificate).await;
+    fixture.register(true).await.unwrap();
+    let left = api.get(name).await.unwrap();
+    assert_eq!(left.spec.versions, newer.spec.versions);
+    assert_eq!(left.metadata.annotations, newer.metadata.annotations);
+    let new = fs::read_to_string(certificate.path().join("ca.crt")).unwrap();
+    assert!(trusted(&definition(&fixture.client).await).starts_with(&new));
 }

@@ -2,9 +2,10 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceColumnDefinition, CustomResourceDefinition, CustomResourceDefinitionStatus,
 };
 use kube::ResourceExt;
+use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 use rstest::rstest;
 
-use super::{Conversion, ConversionClient, check_stored_versions, crds};
+use super::{Conversion, ConversionClient, VERSION_ANNOTATION, check_stored_versions, crds, stays};
 use crate::webhook::CaBundle;
 
 /// Fixed, so that the snapshot stays the same.
@@ -113,4 +114,48 @@ fn stored_versions(#[case] stored: &[&str], #[case] accepted: bool) {
 fn ca_bundles_are_certificates_only(#[case] pem: &str, #[case] reason: &str) {
     let error = CaBundle::parse(pem.as_bytes()).unwrap_err();
     assert!(error.contains(reason), "{error}");
+}
+
+fn ca_until(year: i32) -> String {
+    let mut params = CertificateParams::new([]).unwrap();
+    params.not_after = date_time_ymd(year, 1, 1);
+    let key = KeyPair::generate().unwrap();
+    params.self_signed(&key).unwrap().pem()
+}
+
+#[test]
+fn other_cas_are_kept_once_and_until_they_expire() {
+    let bundle = |pem: &str| CaBundle::parse(pem.as_bytes()).unwrap();
+    let (own, other, expired) = (ca_until(2060), ca_until(2061), ca_until(2020));
+    let both = bundle(&own).and_still_valid(other.as_bytes());
+    assert_eq!(both, bundle(&(own.clone() + &other)).and_still_valid(b""));
+    let unchanged = [own.as_str(), &other, &expired, &own, "garbage\n"].concat();
+    assert_eq!(bundle(&own).and_still_valid(unchanged.as_bytes()), both);
+    let parsed = CaBundle::parse(both.as_bytes()).unwrap();
+    assert_eq!(
+        parsed.and_still_valid(own.as_bytes()),
+        both,
+        "readable, and complete"
+    );
+}
+
+#[rstest]
+#[case::ours(env!("CARGO_PKG_VERSION"), true, false)]
+#[case::older("26.39.9", true, false)]
+#[case::newer("99.0.0", true, true)]
+#[case::newer_without_v1("99.0.0", false, false)]
+#[case::unreadable("newest", true, false)]
+fn what_a_newer_operator_registered_stays_if_it_serves(
+    #[case] version: &str,
+    #[case] with_v1: bool,
+    #[case] expected: bool,
+) {
+    let wanted = crds(Some(&service()), &[]).remove(0);
+    let conversion = with_v1.then(service);
+    let mut existing = crds(conversion.as_ref(), &[]).remove(0);
+    let annotations = existing.annotations_mut();
+    annotations.insert(VERSION_ANNOTATION.to_owned(), version.to_owned());
+    assert_eq!(stays(&wanted, &existing), expected);
+    existing.annotations_mut().remove(VERSION_ANNOTATION);
+    assert!(!stays(&wanted, &existing), "upstream's bears no version");
 }
