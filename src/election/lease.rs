@@ -1,6 +1,7 @@
 //! The driver: carries out what [`super::decide`] decides.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, OptionFuture};
@@ -226,7 +227,11 @@ impl<'a, L: FnMut(&mut Term)> Driver<'a, L> {
                     Action::Begin(begun) => self.begin(&begun, now),
                     Action::Extend { until, took } => self.extend(until, took),
                     Action::End(reason) => {
-                        self.end(reason).await?;
+                        if let Some(asked) = self.end(reason).await? {
+                            // As of then, for the bound of a stop counts from there.
+                            let stop = Event::Stop(EndReason::Stopped);
+                            (self.state, _) = decide(self.state.clone(), stop, asked);
+                        }
                         next = Some(Event::TermEnded);
                     }
                     Action::Saw { holder } => self.say_holder(holder.as_deref()),
@@ -299,14 +304,16 @@ impl<'a, L: FnMut(&mut Term)> Driver<'a, L> {
         }
     }
 
-    async fn end(&mut self, reason: EndReason) -> Result<(), Error> {
+    /// Ends the term; says when a stop was asked for meanwhile, if it was.
+    async fn end(&mut self, reason: EndReason) -> Result<Option<Moment>, Error> {
         let Some(Leading { term, since }) = self.leading.take() else {
-            return Ok(());
+            return Ok(None);
         };
         let elector = self.elector;
         let number = term.number();
         let lost = !matches!(reason, EndReason::Stopped | EndReason::TaskEnded);
-        let stopped = term.end(lost, elector.candidate.timings.join_bound).await;
+        let ending = term.end(lost, elector.candidate.timings.join_bound);
+        let (stopped, asked) = self.noticing_a_stop(ending).await;
         elector.health.holding(None);
         let held_for = elector.clock.now().since(since);
         if lost {
@@ -315,7 +322,23 @@ impl<'a, L: FnMut(&mut Term)> Driver<'a, L> {
             tracing::info!(term = number, %reason, ?held_for, "term ended");
         }
         elector.observer.term_ended(&reason, held_for);
-        stopped.map_err(|stuck| Error::TasksStuck { names: stuck.names })
+        match stopped {
+            Ok(()) => Ok(asked),
+            Err(stuck) => Err(Error::TasksStuck { names: stuck.names }),
+        }
+    }
+
+    /// Waits for `ending`, and notices if a stop is asked for before it has come.
+    async fn noticing_a_stop<T>(&mut self, ending: impl Future<Output = T>) -> (T, Option<Moment>) {
+        let mut ending = pin!(ending);
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled(), if !self.stopping => {}
+            ended = &mut ending => return (ended, None),
+        }
+        self.stopping = true;
+        self.stop_asked = Some(self.elector.clock.now());
+        (ending.await, self.stop_asked)
     }
 
     fn say_holder(&self, holder: Option<&str>) {

@@ -279,6 +279,22 @@ async fn the_bound_of_a_stop_counts_from_when_it_is_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_stop_is_noticed_while_a_lost_term_is_joined() {
+    let api = FakeApi::default();
+    let replica = Replica::start_with(&api, "a", Timings::default(), |term| {
+        term.spawn("deaf", std::future::pending());
+    });
+    replica.begun().await;
+    replica.link.set(Fault::Hangs);
+    sleep(RENEW_DEADLINE + Timings::default().join_bound / 5).await;
+    assert!(replica.leads(), "the term is being joined");
+    let stop = Instant::now();
+    replica.stopped().await.unwrap();
+    let took = stop.elapsed();
+    assert!(took <= Timings::default().stop_time() + AT_ONCE, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_standby_stops_at_once_and_touches_nothing() {
     let api = FakeApi::default();
     let (leader, standby) = leader_and_standby(&api).await;
