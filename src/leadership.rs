@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::election::{Begun, CallError, EndReason, Observer, Takeover};
+use crate::election::{Begun, BootClock, CallError, Clock, EndReason, Observer, Takeover};
 use crate::events::Publisher;
 use crate::metrics::Metrics;
 use crate::operator::LEASE;
@@ -153,7 +153,7 @@ impl Observer for Leadership {
         self.metrics.is_leader.set(1);
         self.metrics.duplicate_identity.set(0);
         self.metrics.first_reconcile_seconds.set(0.0);
-        self.metrics.renewed(Duration::ZERO);
+        self.metrics.renewed(BootClock.now().since(begun.sent));
         self.metrics
             .term_starts
             .with_label_values(&[begun.how.as_str()])

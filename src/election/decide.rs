@@ -178,6 +178,8 @@ pub struct Begun {
     pub transitions: i32,
     /// Why the Lease could be had.
     pub how: Takeover,
+    /// When the write that made it ours was sent.
+    pub sent: Moment,
     /// The moment from which on the term must not write.
     pub until: Moment,
 }

@@ -135,8 +135,11 @@ impl Candidate {
         let named = seen
             .as_ref()
             .filter(|record| record.is_held_by(&me.identity));
-        if let Some(record) = named.filter(|record| self.is_foreign(me, record)) {
-            self.tell_duplicate(record, out);
+        match named {
+            Some(record) if self.is_foreign(me, record) => self.tell_duplicate(record, out),
+            Some(_) => {}
+            // Should it hold the Lease again, that is told again.
+            None => self.duplicate = None,
         }
         let contested = self.contested && named.is_some();
         self.seen = match (seen, &self.seen) {
@@ -327,6 +330,7 @@ impl State {
         out.push(Action::Begin(Begun {
             transitions: record.transitions.unwrap_or_default(),
             how,
+            sent,
             until: sent.plus(self.timings.renew_deadline),
         }));
         self.conflicts = 0;

@@ -172,6 +172,7 @@ fn a_foreign_lease_is_taken_once_unchanged_for_its_own_duration() {
         how: Takeover::Expired {
             holder: "other".into(),
         },
+        sent: at(5.0),
         until: at(15.0),
     };
     assert_eq!(actions, [Action::Begin(begun)]);
@@ -375,6 +376,7 @@ fn a_term_tells_why_it_began_and_how_long_nobody_led() {
         how: Takeover::Free {
             previous: Some("other".into()),
         },
+        sent: at(5.0),
         until: at(15.0),
     };
     let vacant = Action::Vacant(Duration::from_millis(250));
@@ -743,6 +745,21 @@ fn a_duplicate_is_told_of_once_and_waited_out_like_any_other_holder() {
         replica.calls(16.0, Event::Wake),
         [replace(1, claim(4, false))]
     );
+}
+
+#[test]
+fn a_duplicate_that_holds_the_lease_once_more_is_told_of_once_more() {
+    let mut replica = Replica::reading();
+    let rival = || Some(by(Some(process("other", None)), 1));
+    let told = |actions: Vec<Action>| {
+        let told = |action: &Action| matches!(action, Action::Duplicate { .. });
+        actions.iter().filter(|action| told(action)).count()
+    };
+    assert_eq!(told(replica.answer(1.0, Answer::Read(rival()))), 1);
+    assert_eq!(told(replica.step(2.0, Event::Watched(Some(foreign(2))))), 0);
+    assert_eq!(told(replica.step(3.0, Event::Watched(rival()))), 1);
+    assert_eq!(told(replica.step(4.0, Event::Watched(None))), 0);
+    assert_eq!(told(replica.step(5.0, Event::Watched(rival()))), 1);
 }
 
 #[rstest]
