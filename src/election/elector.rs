@@ -113,10 +113,8 @@ impl Elector {
         if let Some((name, _)) = names.into_iter().find(|(_, value)| value.is_empty()) {
             return Err(Error::Empty(name));
         }
-        let Timings { lease_duration, .. } = candidate.timings;
-        let join_time = candidate.timings.join_time();
         Ok(Self {
-            health: ElectorHealth::new(clock.clone(), lease_duration, join_time),
+            health: ElectorHealth::new(clock.clone(), &candidate.timings),
             candidate,
             lease,
             work,

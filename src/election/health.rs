@@ -8,6 +8,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::clock::{Clock, Moment};
+use super::timings::Timings;
 
 const NOT_STARTED: u8 = 0;
 const RUNNING: u8 = 1;
@@ -15,10 +16,11 @@ const ENDED: u8 = 2;
 const NEVER: u64 = u64::MAX;
 /// How long the elector has to recover before it is reported.
 const CONVALESCENCE: Duration = Duration::from_secs(2);
-/// How often a guard looks, and how often in a row it must see a term that should be over. While
-/// the whole process is stopped it does not look, so that the elector has as long to find out.
-const GUARD_PAUSE: Duration = Duration::from_millis(100);
+/// How often in a row a guard must see a term that should be over. While the whole process is
+/// stopped it does not look, so that the elector has as long to find out.
 const GUARD_LOOKS: u8 = 10;
+/// The longest that all its looks take.
+const GUARD_TIME: Duration = Duration::from_secs(1);
 
 /// The elector's pulse. Says nothing of who leads: a standby is healthy. Clones show the same.
 #[derive(Clone)]
@@ -32,6 +34,8 @@ struct Inner {
     pulse_bound: Duration,
     /// The longest that a term may take to end.
     join_time: Duration,
+    /// What is left of the Lease then.
+    margin: Duration,
     stage: AtomicU8,
     pulse: AtomicU64,
     until: AtomicU64,
@@ -54,11 +58,12 @@ pub enum Unhealthy {
 }
 
 impl ElectorHealth {
-    pub(super) fn new(clock: Arc<dyn Clock>, pulse_bound: Duration, join_time: Duration) -> Self {
+    pub(super) fn new(clock: Arc<dyn Clock>, timings: &Timings) -> Self {
         let inner = Inner {
             clock,
-            pulse_bound,
-            join_time,
+            pulse_bound: timings.lease_duration,
+            join_time: timings.join_time(),
+            margin: timings.margin(),
             stage: AtomicU8::new(NOT_STARTED),
             pulse: AtomicU64::new(0),
             until: AtomicU64::new(NEVER),
@@ -101,18 +106,19 @@ impl ElectorHealth {
         })
     }
 
-    /// Calls `end`, which should end the process, if a term goes on although its tasks should be gone
-    /// for a second: the last resort, on a thread of its own, so that it works also where a task
-    /// blocks every other. The thread ends with the elector.
+    /// Calls `end`, which should end the process, if a term goes on although its tasks should be
+    /// gone, before the Lease expires: the last resort, on a thread of its own, so that it works
+    /// also where a task blocks every other. The thread ends with the elector.
     ///
     /// # Errors
     /// The operating system refuses the thread.
     pub fn guard(&self, end: impl FnOnce(Unhealthy) + Send + 'static) -> std::io::Result<()> {
         let health = self.clone();
+        let pause = GUARD_TIME.min(self.inner.margin / 2) / u32::from(GUARD_LOOKS);
         let watch = move || {
             let mut looks = 0;
             loop {
-                thread::sleep(GUARD_PAUSE);
+                thread::sleep(pause);
                 match health.look(health.inner.clock.now()) {
                     Err(Unhealthy::Ended) => return,
                     Err(error @ Unhealthy::OverHolding(_)) if looks + 1 == GUARD_LOOKS => {
@@ -195,7 +201,7 @@ mod tests {
     const BOUND: Duration = Duration::from_secs(60);
 
     fn health() -> ElectorHealth {
-        ElectorHealth::new(Arc::new(BootClock), BOUND, Duration::from_secs(1))
+        ElectorHealth::new(Arc::new(BootClock), &Timings::default())
     }
 
     fn ago(time: Duration) -> Moment {
@@ -206,12 +212,12 @@ mod tests {
     fn a_term_that_does_not_end_is_ended_with_the_process() {
         let (health, (ended, end)) = (health(), channel());
         let _running = health.start(BootClock.now());
-        health.holding(Some(ago(Duration::from_secs(2))));
+        health.holding(Some(ago(Duration::from_secs(3))));
         health
             .guard(move |error| ended.send(error).unwrap())
             .unwrap();
         let error = end.recv_timeout(BOUND).unwrap();
-        assert!(matches!(error, Unhealthy::OverHolding(over) if over > Duration::from_secs(2)));
+        assert!(matches!(error, Unhealthy::OverHolding(over) if over > Duration::from_secs(3)));
     }
 
     #[test]

@@ -102,6 +102,12 @@ impl Timings {
         self.join_bound.saturating_mul(2)
     }
 
+    /// What is left of the Lease when nothing of a term that was not renewed can live any more.
+    pub(super) fn margin(&self) -> Duration {
+        let stopped = self.renew_deadline.saturating_add(self.join_time());
+        self.lease_duration.saturating_sub(stopped)
+    }
+
     /// The longest that a stop can take, from the request until the elector has returned.
     pub fn stop_time(&self) -> Duration {
         self.join_time().max(self.release_bound)
