@@ -119,7 +119,7 @@ async fn watch_once(
 
 fn broken(error: kube::Error) -> Broken {
     match error {
-        kube::Error::Api(status) if matches!(status.code, 401 | 403) => Broken::Forbidden,
+        kube::Error::Api(status) if status.code == 403 => Broken::Forbidden,
         error => Broken::Other(cause_chain(&error)),
     }
 }
