@@ -1,6 +1,7 @@
 //! Two controllers in one process, each under a Lease of its own.
 //!
-//! Each can be led by another replica, and one that fails takes only its own term along.
+//! Each can be led by another replica. If one fails, the other gives its Lease back before the process
+//! ends.
 //!
 //! ```sh
 //! cargo run --example two_locks -- one
@@ -40,6 +41,7 @@ async fn campaign(
     };
     let elector = Elector::new(config, client, candidate, Arc::new(()))?;
     let lead = |term: &mut Term| term.spawn(lease, control(lease, term.token()));
+    let _ending = stop.clone().drop_guard();
     elector.run(stop, lead).await
 }
 
@@ -61,7 +63,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         asked.cancel();
     });
-    let ((), ()) = tokio::try_join!(
+    let (volumes, networks) = tokio::join!(
         campaign(
             config.clone(),
             "example-volumes",
@@ -69,6 +71,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             stop.clone()
         ),
         campaign(config, "example-networks", name, stop),
-    )?;
-    Ok(())
+    );
+    Ok(volumes.and(networks)?)
 }
