@@ -24,7 +24,7 @@ use crate::webhook::{CaBundle, Webhook, WebhookConfig, WebhookError};
 /// Name of the Lease that the leader holds.
 pub const LEASE: &str = "orchestratord";
 
-/// How long the caches may take to fill at start.
+/// How often it is told that the caches do not fill at start.
 const CACHES_BOUND: Duration = Duration::from_secs(60);
 
 /// Pause before a failed registration is tried again.
@@ -63,9 +63,6 @@ pub enum OperatorError {
     /// No client for environmentd can be made.
     #[error("cannot make a client for environmentd: {0}")]
     Environmentd(#[from] TransportError),
-    /// The caches do not fill.
-    #[error(transparent)]
-    Caches(#[from] controller::cache::NotReady),
     /// The election cannot go on.
     #[error(transparent)]
     Election(#[from] election::Error),
@@ -194,10 +191,9 @@ impl Replica<'_> {
         registered?;
         self.health.set_ready("crd", Ok(()));
         let caches = Caches::start(&client);
-        let Some(warm) = stop.run_until_cancelled(caches.ready(CACHES_BOUND)).await else {
+        if stop.run_until_cancelled(warm(&caches)).await.is_none() {
             return Ok(());
-        };
-        warm?;
+        }
         let resolver = match resolver {
             Some(given) => given,
             None if self.connection.in_cluster => Resolver::service_dns()?,
@@ -331,6 +327,14 @@ async fn keep_definitions(
 async fn change_of(ca: &mut watch::Receiver<CaBundle>) {
     if ca.changed().await.is_err() {
         std::future::pending().await
+    }
+}
+
+/// Waits until the caches are filled. What keeps them empty, like a right that lacks, ends no
+/// process, for that would take its webhook along.
+async fn warm(caches: &Caches) {
+    while let Err(error) = caches.ready(CACHES_BOUND).await {
+        tracing::error!("cannot lead yet: {error}");
     }
 }
 
