@@ -139,10 +139,11 @@ async fn ended(webhook: Option<&Webhook>) {
 }
 
 async fn start_webhook(args: &Args, metrics: &Metrics) -> Result<Option<Webhook>, WebhookError> {
-    if !args.definitions.install_v1_crd {
+    let Some(name) = args.definitions.webhook_name() else {
         return Ok(None);
-    }
+    };
     let config = WebhookConfig {
+        name,
         address: args.webhook.webhook_listen_address,
         ca: args.definitions.tls_ca.clone(),
         cert: args.webhook.tls_cert.clone(),

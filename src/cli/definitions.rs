@@ -4,10 +4,12 @@ use std::fs;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, ValueEnum};
+use http::Uri;
 use k8s_openapi::List;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceColumnDefinition, CustomResourceDefinition,
 };
+use rustls::pki_types::ServerName;
 
 use super::UsageError;
 use super::parse::{json, non_empty};
@@ -55,6 +57,22 @@ impl DefinitionsArgs {
         registration::crds(conversion.as_ref(), columns.unwrap_or_default())
     }
 
+    /// The name by which the API server knows the webhook, if there is one.
+    pub fn webhook_name(&self) -> Option<ServerName<'static>> {
+        let host = match &self.webhook_url {
+            Some(url) => url.parse::<Uri>().ok()?.host()?.to_owned(),
+            None => format!(
+                "{}.{}.svc",
+                self.webhook_service_name.as_ref()?,
+                self.webhook_service_namespace.as_ref()?
+            ),
+        };
+        let host = host.trim_matches(['[', ']']).to_owned();
+        ServerName::try_from(host)
+            .ok()
+            .filter(|_| self.install_v1_crd)
+    }
+
     fn client(&self) -> ConversionClient {
         match &self.webhook_url {
             Some(url) => ConversionClient::Url(url.clone()),
@@ -72,8 +90,18 @@ impl DefinitionsArgs {
         }
         let service = (&self.webhook_service_name, &self.webhook_service_namespace);
         match (&self.webhook_url, service) {
-            (None, (Some(_), Some(_))) => Ok(()),
-            (Some(url), (None, None)) if url.starts_with("https://") => Ok(()),
+            (None, (Some(_), Some(_))) if self.webhook_name().is_some() => Ok(()),
+            (None, (Some(_), Some(_))) => usage(
+                "--webhook-service-name and --webhook-service-namespace must be names of a Service and a namespace",
+            ),
+            (Some(url), (None, None))
+                if url.starts_with("https://") && self.webhook_name().is_some() =>
+            {
+                Ok(())
+            }
+            (Some(url), (None, None)) if url.starts_with("https://") => {
+                usage("--webhook-url must name a host")
+            }
             (Some(_), (None, None)) => usage("--webhook-url must start with https://"),
             (Some(_), _) => usage(
                 "--webhook-url excludes --webhook-service-name and -namespace: give one or the other",

@@ -76,6 +76,8 @@ fn a_bad_value_names_its_flag(#[case] arguments: &[&str], #[case] told: &str) {
     "--tls-ca /nonexistent"
 )]
 #[case(&["--install-v1-crd", "--webhook-url=http://plain"], "https://")]
+#[case(&["--install-v1-crd", "--webhook-url=https:///convert"], "must name a host")]
+#[case(&["--install-v1-crd", "--webhook-service-name=a b", "--webhook-service-namespace=n"], "names of a Service")]
 #[case(
     &["--install-v1-crd", "--webhook-url=https://x", "--webhook-service-name=s"],
     "one or the other"

@@ -10,9 +10,10 @@ use std::time::Duration;
 use axum_server::tls_rustls::RustlsConfig;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use k8s_openapi::jiff::Timestamp;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier;
 use rustls::pki_types::pem::{PemObject, SectionKind};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{RootCertStore, ServerConfig};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
@@ -138,26 +139,63 @@ struct Files {
     ca: Vec<u8>,
 }
 
-/// Until when the certificate that is served is valid; clones show the same.
+/// Whether clients that trust the CA accept what is served; clones show the same.
 #[derive(Clone, Debug)]
 pub struct Validity {
-    not_after: watch::Receiver<i64>,
-    cert: PathBuf,
+    chain: watch::Receiver<Vec<CertificateDer<'static>>>,
+    ca: watch::Receiver<CaBundle>,
+    name: ServerName<'static>,
+    paths: CertificatePaths,
 }
 
 impl Validity {
-    /// Whether the certificate has not expired.
+    /// Whether the certificate has not expired, bears the name of the webhook, and is signed by the
+    /// CA. Nothing else is held against it: the API server may be less strict than this library.
     ///
     /// # Errors
-    /// When it expired, and the file to renew.
+    /// What is wrong, and with which file.
     pub fn check(&self) -> Result<(), String> {
-        let expiry = Timestamp::from_second(*self.not_after.borrow()).unwrap_or(Timestamp::MAX);
-        if Timestamp::now() < expiry {
-            return Ok(());
-        }
-        let cert = self.cert.display();
-        Err(format!("the certificate expired at {expiry}: renew {cert}"))
+        use rustls::CertificateError as Wrong;
+        let what = match self.verify() {
+            Err(rustls::Error::InvalidCertificate(wrong)) => match wrong {
+                Wrong::Expired | Wrong::ExpiredContext { .. } => "has expired",
+                Wrong::NotValidForName | Wrong::NotValidForNameContext { .. } => {
+                    "bears other names"
+                }
+                Wrong::UnknownIssuer | Wrong::BadSignature => "is not signed by the CA",
+                _ => return Ok(()),
+            },
+            _ => return Ok(()),
+        };
+        let (cert, ca) = (self.paths.cert.display(), self.paths.ca.display());
+        let name = self.name.to_str();
+        Err(format!(
+            "the certificate {what}: renew {cert} for {name}, signed by {ca}"
+        ))
     }
+
+    fn verify(&self) -> Result<(), rustls::Error> {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(certificates(self.ca.borrow().as_bytes()));
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
+            .build()
+            .map_err(|error| rustls::Error::General(error.to_string()))?;
+        let chain = self.chain.borrow();
+        let Some((leaf, between)) = chain.split_first() else {
+            return Ok(());
+        };
+        verifier.verify_server_cert(leaf, between, &self.name, &[], UnixTime::now())?;
+        Ok(())
+    }
+}
+
+/// What to serve.
+struct Pair {
+    config: Arc<ServerConfig>,
+    chain: Vec<CertificateDer<'static>>,
+    /// When the leaf expires, in seconds since 1970.
+    not_after: i64,
 }
 
 /// What is served and announced, and the files it was made from.
@@ -165,7 +203,8 @@ pub(super) struct Certificate {
     paths: CertificatePaths,
     seen: Files,
     tls: RustlsConfig,
-    not_after: watch::Sender<i64>,
+    chain: watch::Sender<Vec<CertificateDer<'static>>>,
+    not_after: i64,
     ca: watch::Sender<CaBundle>,
 }
 
@@ -176,13 +215,14 @@ impl Certificate {
     /// Any of them is missing or unusable.
     pub(super) async fn load(paths: CertificatePaths) -> Result<Self, CertificateError> {
         let seen = paths.read().await?;
-        let (config, not_after) = paths.server_config(&seen)?;
+        let pair = paths.pair(&seen)?;
         let ca = watch::Sender::new(paths.ca_bundle(&seen)?);
         Ok(Self {
             paths,
             seen,
-            tls: RustlsConfig::from_config(config),
-            not_after: watch::Sender::new(not_after),
+            tls: RustlsConfig::from_config(pair.config),
+            chain: watch::Sender::new(pair.chain),
+            not_after: pair.not_after,
             ca,
         })
     }
@@ -195,10 +235,13 @@ impl Certificate {
         self.ca.subscribe()
     }
 
-    pub(super) fn validity(&self) -> Validity {
+    /// Whether clients accept it that know the webhook by `name`.
+    pub(super) fn validity(&self, name: ServerName<'static>) -> Validity {
         Validity {
-            not_after: self.not_after.subscribe(),
-            cert: self.paths.cert.clone(),
+            chain: self.chain.subscribe(),
+            ca: self.ca(),
+            name,
+            paths: self.paths.clone(),
         }
     }
 
@@ -208,7 +251,7 @@ impl Certificate {
         let mut ticks = interval(reload_interval.clamp(Duration::from_millis(1), POLL));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            metrics.certificate_not_after.set(*self.not_after.borrow());
+            metrics.certificate_not_after.set(self.not_after);
             ticks.tick().await;
             match self.reload().await {
                 Ok(false) => {}
@@ -231,7 +274,7 @@ impl Certificate {
             return Ok(false);
         }
         self.seen = files;
-        let pair = self.paths.server_config(&self.seen);
+        let pair = self.paths.pair(&self.seen);
         let ca = self.paths.ca_bundle(&self.seen);
         if let Ok(ca) = &ca {
             self.ca.send_if_modified(|known| {
@@ -240,9 +283,10 @@ impl Certificate {
                 changed
             });
         }
-        let (config, not_after) = pair?;
-        self.tls.reload_from_config(config);
-        self.not_after.send_replace(not_after);
+        let pair = pair?;
+        self.tls.reload_from_config(pair.config);
+        self.chain.send_replace(pair.chain);
+        self.not_after = pair.not_after;
         ca.map(|_| true)
     }
 }
@@ -256,8 +300,7 @@ impl CertificatePaths {
         })
     }
 
-    /// What to serve, and when its certificate expires, in seconds since 1970.
-    fn server_config(&self, files: &Files) -> Result<(Arc<ServerConfig>, i64), CertificateError> {
+    fn pair(&self, files: &Files) -> Result<Pair, CertificateError> {
         let content = |path: &Path, what, reason: String| CertificateError::Content {
             path: path.to_owned(),
             what,
@@ -272,7 +315,7 @@ impl CertificatePaths {
             .map_err(|error| content(&self.cert, "certificate", error.to_string()))?;
         let key = PrivateKeyDer::from_pem_slice(&files.key)
             .map_err(|error| content(&self.key, "private key", error.to_string()))?;
-        let pair = |source| CertificateError::Pair {
+        let unfit = |source| CertificateError::Pair {
             cert: self.cert.clone(),
             key: self.key.clone(),
             source,
@@ -280,12 +323,16 @@ impl CertificatePaths {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .map_err(pair)?
+            .map_err(unfit)?
             .with_no_client_auth()
-            .with_single_cert(chain, key)
-            .map_err(pair)?;
+            .with_single_cert(chain.clone(), key)
+            .map_err(unfit)?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok((Arc::new(config), not_after))
+        Ok(Pair {
+            config: Arc::new(config),
+            chain,
+            not_after,
+        })
     }
 
     fn ca_bundle(&self, files: &Files) -> Result<CaBundle, CertificateError> {

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use axum_server::tls_rustls::RustlsAcceptor;
 use axum_server::{Handle, Server};
+use rustls::pki_types::ServerName;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -33,6 +34,8 @@ const CLOSE_LIMIT: Duration = Duration::from_millis(500);
 pub struct WebhookConfig {
     /// Address to listen on.
     pub address: SocketAddr,
+    /// The name by which clients know it.
+    pub name: ServerName<'static>,
     /// Certificate chain, leaf first, as PEM.
     pub cert: PathBuf,
     /// Private key of the leaf, as PEM.
@@ -80,6 +83,7 @@ impl Webhook {
     pub async fn start(config: WebhookConfig, metrics: Metrics) -> Result<Self, WebhookError> {
         let WebhookConfig {
             address,
+            name,
             cert,
             key,
             ca,
@@ -101,7 +105,7 @@ impl Webhook {
         Ok(Self {
             local_addr,
             ca: certificate.ca(),
-            validity: certificate.validity(),
+            validity: certificate.validity(name),
             handle,
             leaving,
             ended,
@@ -130,7 +134,7 @@ impl Webhook {
         self.ca.clone()
     }
 
-    /// Until when the certificate that is served is valid.
+    /// Whether clients accept the certificate that is served.
     pub fn validity(&self) -> Validity {
         self.validity.clone()
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
 use reqwest::{Certificate, Client, StatusCode};
+use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -50,6 +51,7 @@ fn write_all(dir: &Path, ca: &Ca) {
 fn config(dir: &Path, address: &str) -> WebhookConfig {
     WebhookConfig {
         address: address.parse().unwrap(),
+        name: ServerName::try_from("127.0.0.1").unwrap(),
         cert: dir.join("tls.crt"),
         key: dir.join("tls.key"),
         ca: dir.join("ca.crt"),
@@ -271,17 +273,58 @@ async fn the_expiry_of_what_is_served_can_be_watched() {
 }
 
 #[tokio::test]
-async fn an_expired_certificate_makes_the_replica_unready() {
+async fn a_certificate_that_clients_refuse_makes_the_replica_unready() {
     let fixture = Fixture::start().await;
+    let dir = fixture.dir.path();
     let validity = fixture.webhook.validity();
     assert_eq!(validity.check(), Ok(()));
-    write_pair_until(fixture.dir.path(), &fixture.ca, 2020);
-    until("the expiry is told", async || validity.check().is_err()).await;
-    let error = validity.check().unwrap_err();
-    let expired = "the certificate expired at 2020-01-01T00:00:00Z: renew /";
-    assert!(error.starts_with(expired), "{error}");
-    write_pair(fixture.dir.path(), &fixture.ca);
-    until("the renewal is told", async || validity.check().is_ok()).await;
+    let key = KeyPair::generate().unwrap();
+    let elsewhere = CertificateParams::new(["elsewhere".to_owned()]).unwrap();
+    let elsewhere = elsewhere.signed_by(&key, &fixture.ca).unwrap();
+    let spoilt: [(&str, &dyn Fn()); 3] = [
+        ("has expired", &|| write_pair_until(dir, &fixture.ca, 2020)),
+        ("is not signed by the CA", &|| write_pair(dir, &new_ca())),
+        ("bears other names", &|| {
+            fs::write(dir.join("tls.key"), key.serialize_pem()).unwrap();
+            fs::write(dir.join("tls.crt"), elsewhere.pem()).unwrap();
+        }),
+    ];
+    for (what, spoil) in spoilt {
+        spoil();
+        until(what, async || {
+            validity.check().is_err_and(|error| error.contains(what))
+        })
+        .await;
+        let error = validity.check().unwrap_err();
+        assert!(
+            error.contains("tls.crt for 127.0.0.1, signed by /"),
+            "{error}"
+        );
+        write_pair(dir, &fixture.ca);
+        until("it is good again", async || validity.check().is_ok()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_that_signed_itself_is_as_good_as_its_ca() {
+    let dir = tempfile::tempdir().unwrap();
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+    // As `openssl req -x509` makes it.
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let pem = params.self_signed(&key).unwrap().pem();
+    for (file, text) in [
+        ("tls.crt", &pem),
+        ("ca.crt", &pem),
+        ("tls.key", &key.serialize_pem()),
+    ] {
+        fs::write(dir.path().join(file), text).unwrap();
+    }
+    let config = config(dir.path(), "127.0.0.1:0");
+    let webhook = Webhook::start(config, Metrics::new().unwrap())
+        .await
+        .unwrap();
+    assert_eq!(webhook.validity().check(), Ok(()));
 }
 
 #[tokio::test]

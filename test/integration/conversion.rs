@@ -156,6 +156,7 @@ fn certificate() -> TempDir {
 async fn serve(certificate: &TempDir) -> Webhook {
     let config = WebhookConfig {
         address: "127.0.0.1:0".parse().unwrap(),
+        name: "127.0.0.1".try_into().unwrap(),
         cert: certificate.path().join("tls.crt"),
         key: certificate.path().join("tls.key"),
         ca: certificate.path().join("ca.crt"),
