@@ -27,7 +27,7 @@ pub const LEASE: &str = "orchestratord";
 /// How often it is told that the caches do not fill at start.
 const CACHES_BOUND: Duration = Duration::from_secs(60);
 
-/// Pause before a failed registration is tried again.
+/// Pause before the leader's registration, and before a failed one is tried again.
 const REGISTRATION_PAUSE: Duration = Duration::from_secs(10);
 
 /// All replicas have a new CA by then: kubelets pass a changed Secret on within about two minutes.
@@ -304,6 +304,8 @@ async fn keep_definitions(
     definitions: DefinitionsArgs,
     ca: Option<watch::Receiver<CaBundle>>,
 ) {
+    // The environments come first.
+    sleep(REGISTRATION_PAUSE).await;
     let crds = definitions.crds(ca.as_ref().map(|ca| ca.borrow().clone()));
     insist("register the definitions", || {
         registration::register(&client, &crds)
