@@ -4,8 +4,8 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use orchestratord::cli::{Args, Invocation, parse};
-use orchestratord::errors::cause_chain;
 use orchestratord::{logging, operator, signals};
+use tokio::runtime::Runtime;
 
 fn main() -> ExitCode {
     match parse(std::env::args_os()) {
@@ -36,7 +36,7 @@ fn print(text: &str) -> ExitCode {
 fn run(args: Args) -> ExitCode {
     let started = signals::listen(args.stop_budget()).and_then(|stop| {
         logging::start(&args.logging);
-        Ok((stop, tokio::runtime::Runtime::new()?))
+        Ok((stop, Runtime::new()?))
     });
     let (stop, runtime) = match started {
         Ok(started) => started,
@@ -45,14 +45,5 @@ fn run(args: Args) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let ended = runtime.block_on(operator::run(args, None, stop));
-    // Nothing that still blocks a thread may hold up the end of the process.
-    runtime.shutdown_background();
-    match ended {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("orchestratord: {}", cause_chain(&error));
-            ExitCode::FAILURE
-        }
-    }
+    ExitCode::from(operator::run_to_end(runtime, args, None, stop))
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
+use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -66,6 +67,25 @@ pub enum OperatorError {
     /// The election cannot go on.
     #[error(transparent)]
     Election(#[from] election::Error),
+}
+
+/// Runs one replica to the end of its process, and returns the exit code.
+pub fn run_to_end(
+    runtime: Runtime,
+    args: Args,
+    resolver: Option<Resolver>,
+    stop: CancellationToken,
+) -> u8 {
+    let ended = runtime.block_on(run(args, resolver, stop));
+    // Nothing that still blocks a thread may hold up the end of the process.
+    runtime.shutdown_background();
+    match ended {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!("orchestratord: {}", cause_chain(&error));
+            1
+        }
+    }
 }
 
 /// Runs one replica until `stop` is cancelled, or something fails for good.

@@ -17,7 +17,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures::StreamExt;
-use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::{Namespace, Pod, ResourceQuota, Secret};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -107,11 +107,10 @@ impl World {
         self.control_plane.kubeconfig()
     }
 
-    /// Who holds the operator's Lease.
-    pub async fn holder(&self) -> Option<String> {
+    /// The operator's Lease.
+    pub async fn lease(&self) -> LeaseSpec {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), OPERATOR_NAMESPACE);
-        let lease = leases.get(LEASE).await.unwrap();
-        lease.spec.unwrap().holder_identity
+        leases.get(LEASE).await.unwrap().spec.unwrap()
     }
 
     /// Creates the environment.
