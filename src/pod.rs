@@ -62,3 +62,51 @@ pub async fn follow_leadership(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http::{Method, Request, Response};
+    use kube::client::Body;
+    use serde_json::Value;
+    use tower_test::mock::{self, Handle};
+
+    use super::*;
+
+    type Server = Handle<Request<Body>, Response<Body>>;
+
+    /// Answers the next request, and returns the cost that it sets.
+    async fn cost(server: &mut Server) -> Value {
+        let (request, answer) = server.next_request().await.unwrap();
+        assert_eq!(request.method(), Method::PATCH);
+        assert_eq!(request.uri().path(), "/api/v1/namespaces/ns/pods/a");
+        let body = request.into_body().collect_bytes().await.unwrap();
+        let patch: Value = serde_json::from_slice(&body).unwrap();
+        let cost = patch["metadata"]["annotations"][DELETION_COST].clone();
+        // A null that is missing would remove nothing.
+        let expected = json!({"metadata": {"annotations": {DELETION_COST: cost}}});
+        assert_eq!(patch, expected);
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}});
+        answer.send_response(Response::new(pod.to_string().into_bytes().into()));
+        cost
+    }
+
+    #[tokio::test]
+    async fn the_pod_is_costly_to_delete_while_it_leads() {
+        let (service, mut server) = mock::pair();
+        let client = Client::new(service, "default");
+        let (leading, follow) = watch::channel(false);
+        let (namespace, name) = ("ns".to_owned(), "a".to_owned());
+        let following = tokio::spawn(follow_leadership(client, namespace, name, follow));
+        assert_eq!(cost(&mut server).await, Value::Null);
+        leading.send_replace(true);
+        assert_eq!(cost(&mut server).await, json!("1000"));
+        leading.send_replace(false);
+        assert_eq!(cost(&mut server).await, Value::Null);
+        drop(leading);
+        following.await.unwrap();
+        assert!(
+            server.next_request().await.is_none(),
+            "nothing else was sent"
+        );
+    }
+}
