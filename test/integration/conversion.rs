@@ -137,7 +137,8 @@ fn resource(version: Version) -> ApiResource {
     ApiResource::from_gvk_with_plural(&kind, "materializes")
 }
 
-fn certificate() -> TempDir {
+/// A webhook's CA, certificate and key.
+pub fn certificate() -> TempDir {
     let mut params = CertificateParams::new([]).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let ca = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
