@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use mzcompose::control_plane::{Access, ControlPlane};
 use rstest::rstest;
 use rustix::process::{Pid, Signal, kill_process};
@@ -277,10 +277,7 @@ async fn leadership_moves_on_sigterm_and_comes_back_from_a_stranger() {
     let second = Replica::start(&kubeconfig, folder.path(), "second");
     wait_for("the second to be ready", async || second.is_ready().await).await;
     // It is ready before it campaigns: only then does it know whose Lease it takes over.
-    wait_for("the second to campaign", async || {
-        second.log().contains("another replica holds the Lease")
-    })
-    .await;
+    wait_for("the second to campaign", async || is_standing_by(&second)).await;
     assert!(!second.leads().await);
     assert_eq!(lease(&leases).await, ("first".to_owned(), 0));
     let age = "orchestratord_lease_renewal_age_seconds";
@@ -354,28 +351,64 @@ async fn leadership_moves_on_sigterm_and_comes_back_from_a_stranger() {
     }
 }
 
+/// What a replica is at when it is asked to stop.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum At {
+    Registering,
+    StandingBy,
+    Claiming,
+    Leading,
+}
+
 /// Were the bounds of the stop not kept, the process would end itself with another code.
 #[rstest]
-#[case::while_registering(false)]
-#[case::while_leading(true)]
+#[case::while_registering(At::Registering)]
+#[case::while_standing_by(At::StandingBy)]
+#[case::while_claiming(At::Claiming)]
+#[case::while_leading(At::Leading)]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_is_clean_while_the_api_server_hangs(#[case] leads: bool) {
+async fn a_stop_is_clean_while_the_api_server_hangs(#[case] at: At) {
     let control_plane = ControlPlane::private().await.unwrap();
     let folder = tempfile::tempdir().unwrap();
-    if !leads {
-        control_plane.pause().unwrap();
+    match at {
+        At::Registering => control_plane.pause().unwrap(),
+        At::StandingBy => hold_lease(&control_plane, 300).await,
+        At::Claiming => hold_lease(&control_plane, 5).await,
+        At::Leading => {}
     }
     let mut replica = Replica::start(&control_plane.kubeconfig(), folder.path(), "alone");
-    wait_for("it to come far enough", async || match leads {
-        true => replica.leads().await,
-        false => matches!(replica.get("/livez").await, Some((200, _))),
+    wait_for("it to come far enough", async || match at {
+        At::Registering => matches!(replica.get("/livez").await, Some((200, _))),
+        At::StandingBy | At::Claiming => is_standing_by(&replica),
+        At::Leading => replica.leads().await,
     })
     .await;
-    if leads {
-        control_plane.pause().unwrap();
+    control_plane.pause().unwrap();
+    if at == At::Claiming {
+        wait_for("a claim to hang", async || {
+            let timeouts = "orchestratord_lease_call_failures_total{kind=\"timeout\"}";
+            value(&replica.metrics().await, timeouts) >= 1.0
+        })
+        .await;
     }
     replica.signal(Signal::TERM);
     assert_eq!(replica.exit_code().await, Some(0), "{}", replica.log());
     assert!(!replica.log().contains("ERROR"), "{}", replica.log());
     control_plane.resume().unwrap();
+}
+
+/// Has somebody hold the Lease who will not renew it.
+async fn hold_lease(control_plane: &ControlPlane, seconds: i32) {
+    let lease = json!({
+        "metadata": {"name": "orchestratord"},
+        "spec": {"holderIdentity": "other", "leaseDurationSeconds": seconds},
+    });
+    let lease = serde_json::from_value(lease).unwrap();
+    let leases: Api<Lease> =
+        Api::default_namespaced(control_plane.access().client().await.unwrap());
+    leases.create(&PostParams::default(), &lease).await.unwrap();
+}
+
+fn is_standing_by(replica: &Replica) -> bool {
+    replica.log().contains("another replica holds the Lease")
 }
