@@ -64,6 +64,25 @@ impl Context {
         }
     }
 
+    /// One whose writes nothing refuses, for tests.
+    #[cfg(test)]
+    pub(super) fn without_term(
+        client: Client,
+        caches: Caches,
+        settings: Settings,
+        metrics: Metrics,
+    ) -> Self {
+        Self {
+            client,
+            fence: crate::election::testing::fence(true),
+            caches,
+            settings,
+            term_started: Instant::now(),
+            memory: TermMemory::new(metrics.clone()),
+            metrics,
+        }
+    }
+
     /// A client of one generation's leader API, which writes no longer than the term lasts.
     pub(super) fn leader_api(&self, endpoint: &LeaderEndpoint) -> LeaderApi {
         LeaderApi::new(

@@ -260,3 +260,6 @@ fn finalizer_error(error: finalizer::Error<Error>, object: String) -> Result<Out
         source: source.into(),
     })
 }
+
+#[cfg(test)]
+mod tests;

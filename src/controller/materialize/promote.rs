@@ -63,6 +63,7 @@ async fn is_leader(
         // Its pod has started anew since it was ready: it must catch up once more.
         LeaderStatus::Initializing => {
             if is_forced {
+                environment.confirm_newest().await?;
                 match api.skip_catchup().await {
                     Err(error @ LeaderApiError::FenceClosed { .. }) => return Err(error.into()),
                     Err(error) => pass.tell_wait(&error),
