@@ -1,3 +1,4 @@
+use std::sync::Mutex;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -167,6 +168,7 @@ async fn a_deleted_lease_ends_the_term() {
 
 #[rstest]
 #[case::hangs(Fault::Hangs)]
+#[case::unauthorized(Fault::Answers(401))]
 #[case::forbidden(Fault::Answers(403))]
 #[case::unavailable(Fault::Answers(503))]
 #[tokio::test(start_paused = true)]
@@ -190,6 +192,32 @@ async fn a_leader_that_cannot_renew_stops_in_time_and_rejoins(#[case] fault: Fau
     standby.stopped().await.unwrap();
     assert_eq!(leader.begun().await.transitions, 2, "in the same process");
     leader.health.check().unwrap();
+}
+
+#[rstest]
+#[case::unauthorized(401)]
+#[case::forbidden(403)]
+#[tokio::test(start_paused = true)]
+async fn missing_rights_are_told_every_half_minute(#[case] code: u16) {
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let writer = Mutex::new(log.reopen().unwrap());
+    let subscriber = tracing_subscriber::fmt().with_writer(writer).finish();
+    let _listens = tracing::subscriber::set_default(subscriber);
+    // Without a second subscriber, a test in another thread that comes by a line first turns it
+    // off for all.
+    let _second = tracing::Dispatch::new(tracing_subscriber::registry());
+
+    let api = FakeApi::default();
+    let replica = Replica::start(&api, "a");
+    replica.link.set(Fault::Answers(code));
+    sleep(Duration::from_secs(600)).await;
+    let log = std::fs::read_to_string(log.path()).unwrap();
+    let told = log.matches("may not use the Lease; grant").count();
+    assert!((18..=21).contains(&told), "{told} times in ten minutes");
+    assert!(
+        replica.link.requests(Some("GET")) > 5 * told,
+        "each is tried"
+    );
 }
 
 #[tokio::test(start_paused = true)]
