@@ -6,11 +6,13 @@ use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use axum::Router;
 use axum::body::{Body, Bytes};
 use futures::StreamExt;
 use http::{Method, Request, Response, StatusCode};
-use kube::Client;
+use kube::{Client, Config};
 use serde_json::{Value, json};
+use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -44,8 +46,9 @@ pub(super) fn report(line: &str) {
 pub(super) const LATENCY: Duration = Duration::from_millis(2);
 
 /// What is wrong between one client and the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Fault {
+    #[default]
     Fine,
     /// Nothing arrives.
     Hangs,
@@ -76,7 +79,7 @@ struct Server {
 pub(super) struct FakeApi(Arc<Mutex<Server>>);
 
 /// One client's way to the server.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct Link(Arc<Mutex<(Fault, BTreeMap<String, usize>)>>);
 
 impl Link {
@@ -119,7 +122,7 @@ impl Link {
 
 impl FakeApi {
     pub(super) fn connect(&self) -> (Client, Link) {
-        let link = Link(Arc::new(Mutex::new((Fault::Fine, BTreeMap::new()))));
+        let link = Link::default();
         let (api, to_link) = (self.clone(), link.clone());
         let service = tower::service_fn(move |request| {
             let (api, link) = (api.clone(), to_link.clone());
@@ -128,6 +131,22 @@ impl FakeApi {
             async move { Ok::<_, Infallible>(answer.await.unwrap()) }
         });
         (Client::new(service, "default"), link)
+    }
+
+    /// How to reach it through a socket.
+    pub(super) async fn listen(&self) -> (Config, Link) {
+        let link = Link::default();
+        let (api, to_link) = (self.clone(), link.clone());
+        let router = Router::new().fallback(async move |request: Request<Body>| {
+            let (parts, body) = request.into_parts();
+            let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
+            api.serve(Request::from_parts(parts, body.to_vec().into()), to_link)
+                .await
+        });
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(axum::serve(listener, router).into_future());
+        (Config::new(url.parse().unwrap()), link)
     }
 
     fn server(&self) -> MutexGuard<'_, Server> {

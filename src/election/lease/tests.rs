@@ -1,4 +1,5 @@
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -6,10 +7,13 @@ use kube::Api;
 use kube::api::DeleteParams;
 use rstest::rstest;
 use serde_json::json;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 use crate::election::testing::{FakeApi, Fault, LATENCY, Replica, Told, until};
-use crate::election::{EndReason, Error, Takeover, Timings, is_fence_closed};
+use crate::election::{
+    Candidate, Elector, EndReason, Error, Process, Takeover, Timings, is_fence_closed,
+};
 
 const LEASE_DURATION: Duration = Duration::from_secs(15);
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
@@ -353,6 +357,51 @@ async fn a_task_that_ends_by_itself_ends_the_election(#[case] panics: bool, #[ca
     assert_eq!(error.to_string(), says);
     assert_eq!(api.holder(), None, "the Lease is given back");
     assert!(health.check().is_err(), "the elector has ended");
+}
+
+#[tokio::test]
+async fn a_leader_whose_other_calls_hang_renews() {
+    let api = FakeApi::default();
+    let ((config, link), (work, work_link)) = (api.listen().await, api.connect());
+    work_link.set(Fault::Hangs);
+    let candidate = Candidate {
+        namespace: "default".into(),
+        lease: "l".into(),
+        identity: "a".into(),
+        process: Process::new("a", None),
+        timings: Timings {
+            lease_duration: Duration::from_secs(2),
+            renew_deadline: Duration::from_millis(1_500),
+            retry_period: Duration::from_millis(200),
+            call_timeout: Duration::from_millis(500),
+            join_bound: Duration::from_millis(50),
+            ..Timings::default()
+        },
+        admission_lag: Duration::ZERO,
+    };
+    let elector = Elector::new(config, work, candidate, Arc::new(())).unwrap();
+    let (stop, terms) = (CancellationToken::new(), Arc::new(AtomicUsize::new(0)));
+    let begun = terms.clone();
+    let run = tokio::spawn(elector.run(stop.clone(), move |term| {
+        begun.fetch_add(1, Ordering::SeqCst);
+        for name in ["one", "two", "three"] {
+            let maps: Api<ConfigMap> = Api::namespaced(term.client(), "default");
+            term.spawn(name, async move { drop(maps.get(name).await) });
+        }
+    }));
+    // For longer than a term lasts without them.
+    let renewals = async {
+        while link.requests(Some("PUT")) < 10 {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let renewals = timeout(Duration::from_secs(30), renewals).await;
+    renewals.expect("ten renewals");
+    assert_eq!(terms.load(Ordering::SeqCst), 1);
+    assert_eq!(work_link.requests(None), 3, "only what its tasks ask for");
+    stop.cancel();
+    run.await.unwrap().unwrap();
+    assert_eq!(api.holder(), None);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
