@@ -66,29 +66,40 @@ impl Connection {
     pub async fn open(args: &Args) -> Result<Self, ConnectionError> {
         let in_cluster = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
             && Path::new(SERVICE_ACCOUNT_NAMESPACE).exists();
-        let (mut config, known) = if in_cluster {
+        let (mut config, account, context) = if in_cluster {
             let config = Config::incluster()?;
             let namespace = config.default_namespace.clone();
-            (config, Some(namespace))
+            (config, Some(namespace), None)
         } else {
-            from_kubeconfig(&args.process.kubernetes_context).await?
+            let (config, namespace) = from_kubeconfig(&args.process.kubernetes_context).await?;
+            (config, None, namespace)
         };
         config.connect_timeout = Some(Duration::from_secs(5));
         config.read_timeout = Some(READ_TIMEOUT);
-        let asked = args.election.leader_election_namespace.clone();
-        let lease_namespace =
-            asked
-                .or_else(|| known.clone())
-                .ok_or_else(|| ConnectionError::NoNamespace {
-                    context: args.process.kubernetes_context.clone(),
-                })?;
+        let flag = args.election.leader_election_namespace.clone();
+        let (namespace, lease_namespace) =
+            namespaces(flag, account, context).ok_or_else(|| ConnectionError::NoNamespace {
+                context: args.process.kubernetes_context.clone(),
+            })?;
         Ok(Self {
             config,
-            namespace: known.unwrap_or_else(|| lease_namespace.clone()),
+            namespace,
             lease_namespace,
             in_cluster,
         })
     }
+}
+
+/// The operator's namespace and the Lease's, of what the flag, the service account and the
+/// kubeconfig's context name. The flag speaks of the Lease alone, unless nothing else is known.
+fn namespaces(
+    flag: Option<String>,
+    account: Option<String>,
+    context: Option<String>,
+) -> Option<(String, String)> {
+    let own = account.or(context).or_else(|| flag.clone())?;
+    let of_lease = flag.unwrap_or_else(|| own.clone());
+    Some((own, of_lease))
 }
 
 /// The configuration of a context, and the namespace that it names, if it does.
@@ -111,4 +122,30 @@ async fn from_kubeconfig(context: &str) -> Result<(Config, Option<String>), Conn
         .await
         .map_err(failed)?;
     Ok((config, namespace))
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::all(Some("flag"), Some("account"), Some("context"), Some(("account", "flag")))]
+    #[case::no_flag(None, Some("account"), Some("context"), Some(("account", "account")))]
+    #[case::a_context(None, None, Some("context"), Some(("context", "context")))]
+    #[case::flag_and_context(Some("flag"), None, Some("context"), Some(("context", "flag")))]
+    #[case::a_flag(Some("flag"), None, None, Some(("flag", "flag")))]
+    #[case::nothing(None, None, None, None)]
+    fn the_namespace_is_the_flags_else_the_accounts_else_the_contexts(
+        #[case] flag: Option<&str>,
+        #[case] account: Option<&str>,
+        #[case] context: Option<&str>,
+        #[case] expected: Option<(&str, &str)>,
+    ) {
+        let [flag, account, context] = [flag, account, context].map(|name| name.map(str::to_owned));
+        let chosen = namespaces(flag, account, context);
+        let chosen = chosen.as_ref().map(|(own, lease)| (&**own, &**lease));
+        assert_eq!(chosen, expected);
+    }
 }
