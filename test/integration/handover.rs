@@ -41,8 +41,8 @@ async fn a_stopped_leader_hands_over_and_writes_nothing_more() {
 
 /// The longest time between two polls with the bounds that are the default.
 const POLL: Duration = Duration::from_secs(3);
-/// What a loaded machine adds; far from the time in which a Lease expires.
-const SLACK: Duration = Duration::from_secs(3);
+/// What a loaded machine adds; less than the shortest time between two polls.
+const SLACK: Duration = Duration::from_millis(1_900);
 
 /// How long a standby takes to find the Lease free once its holder is asked to stop.
 async fn found_free(leader: &mut Replica, standby: &Replica) -> Duration {

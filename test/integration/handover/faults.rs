@@ -162,4 +162,6 @@ async fn a_watch_that_dies_silently_costs_a_poll(#[case] way: Way, #[case] bound
     wait_for("the watch to miss a renewal", async || proxy.has_lost()).await;
     let found = found_free(&mut leader, &standby).await;
     assert!(found < bound + SLACK, "{found:?}");
+    let polls = world.audit().reads_before_takeover(&world.user_name("b"));
+    assert_eq!(polls, 1);
 }

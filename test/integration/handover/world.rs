@@ -197,6 +197,8 @@ pub struct Audit {
     writes: Vec<Write>,
     /// How often a writer behind a term's fence was forbidden to write.
     refusals: usize,
+    /// Who asked for the Lease, and when.
+    reads: Vec<(String, Timestamp)>,
 }
 
 #[derive(Debug)]
@@ -239,7 +241,7 @@ fn writer(user: &Value) -> String {
 
 impl Audit {
     pub fn read(log: &Path, namespace: &str) -> Self {
-        let (mut claims, mut writes, mut refusals) = (vec![], vec![], 0);
+        let (mut claims, mut writes, mut refusals, mut reads) = (vec![], vec![], 0, vec![]);
         let fenced = format!("fieldManager={FENCED}");
         for line in std::fs::read_to_string(log).unwrap().lines() {
             // The last line may be half written.
@@ -249,10 +251,14 @@ impl Audit {
             let object = entry.object_ref.unwrap_or_default();
             let code = &entry.response_status.unwrap_or_default()["code"];
             let is_write = ["create", "update", "patch", "delete"].contains(&&*entry.verb);
-            if object["namespace"] != namespace || !is_write {
+            if object["namespace"] != namespace {
                 continue;
             }
             match (code.as_u64(), object["resource"].as_str()) {
+                (_, Some("leases")) if entry.verb == "get" => {
+                    reads.push((writer(&entry.user), entry.request_received_timestamp));
+                }
+                _ if !is_write => {}
                 (Some(403), _) => refusals += usize::from(entry.uri.contains(&fenced)),
                 (Some(200..300), Some("leases")) => {
                     let lease = entry.request_object.unwrap_or_default();
@@ -279,7 +285,23 @@ impl Audit {
             claims,
             writes,
             refusals,
+            reads,
         }
+    }
+
+    /// How often `user` asked for the Lease between its release and the claim that followed.
+    pub fn reads_before_takeover(&self, user: &str) -> usize {
+        let free = self
+            .claims
+            .iter()
+            .rposition(|claim| claim.holder.is_empty());
+        let free = free.expect("a release");
+        let (from, to) = (self.claims[free].completed, self.claims[free + 1].received);
+        let is_between = |at: Timestamp| from < at && at < to;
+        let reads = self.reads.iter();
+        reads
+            .filter(|(by, at)| by == user && is_between(*at))
+            .count()
     }
 
     /// Accepted writes by `user` of anything but the Lease and Events.
