@@ -31,16 +31,10 @@ async fn a_short_outage_ends_no_term_and_a_long_one_is_survived(#[case] outage: 
     let folder = tempfile::tempdir().unwrap();
     let audit_log = folder.path().join("audit.log");
     let (control_plane, world) = audited(&audit_log).await;
-    // As by default, scaled up for a restart of the API server in between.
-    let patient = async |name| Settings {
-        lease_duration: Duration::from_secs(25),
-        renew_deadline: Duration::from_secs(20),
-        retry_period: Duration::from_secs(2),
-        ..world.settings(name).await
-    };
-    let leader = world.start(&patient("a").await);
+    let settings = async |name| settings(outage, world.settings(name).await.unhurried());
+    let leader = world.start(&settings("a").await);
     leader.begun().await;
-    let standby = world.start(&patient("b").await);
+    let standby = world.start(&settings("b").await);
     standby.campaigns().await;
     let slipped = || {
         Audit::read(&audit_log, &world.namespace)
@@ -61,6 +55,18 @@ async fn a_short_outage_ends_no_term_and_a_long_one_is_survived(#[case] outage: 
     let said = leader.said();
     assert_eq!(said[..2], ["leading 0 created", "ended deadline"]);
     assert_eq!(slipped(), [""; 0]);
+}
+
+/// With the bounds that are the default, but for the time that an API server takes to start.
+fn settings(outage: Outage, default: Settings) -> Settings {
+    match outage {
+        Outage::Frozen => default,
+        Outage::Stopped => Settings {
+            lease_duration: Duration::from_secs(25),
+            renew_deadline: Duration::from_secs(20),
+            ..default
+        },
+    }
 }
 
 /// A control plane of its own that tells what it lets through.
