@@ -1,17 +1,24 @@
 //! Only the leader can write: by its own fence, and by the API server's.
 
+use std::fmt::Debug;
 use std::time::Duration;
 
 use k8s_openapi::api::authentication::v1::TokenRequest;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod, ServiceAccount};
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::config::Kubeconfig;
-use kube::{Api, Client};
+use kube::{Api, Client, CustomResourceExt};
 use mzcompose::client::connect;
 use mzcompose::control_plane::ControlPlane;
+use orchestratord::api::materialize::v1alpha1::Materialize;
+use orchestratord::api::registration;
 use orchestratord::operator::LEASE;
 use rand::RngExt;
 use rustix::process::Signal;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::candidate::{FENCED, Replica, Settings};
@@ -353,6 +360,7 @@ async fn a_missing_lease_shuts_the_operators_objects_until_there_is_one() {
     let control_plane = ControlPlane::private().await.unwrap();
     let world = World::on(control_plane.access().clone()).await;
     let settings = pods(&world).await;
+    create_environment(&world).await;
     raise_server_fence(&world, LEASE).await;
     let of_pod = connect(&settings[0].kubeconfig).await.unwrap();
     wait_for("the fence to stand", async || {
@@ -372,4 +380,70 @@ async fn a_missing_lease_shuts_the_operators_objects_until_there_is_one() {
     let refused = write(&of_other, &world.namespace, true).await.unwrap_err();
     let told = "only the leader may write: pod-a leads, not pod-b";
     assert!(refused.to_string().contains(told), "{refused}");
+    write_status(&of_pod, &world.namespace).await.unwrap();
+    let refused = write_status(&of_other, &world.namespace).await.unwrap_err();
+    assert!(refused.to_string().contains(told), "{refused}");
+    write_exempt(&of_other, &world.namespace).await.unwrap();
+}
+
+/// An environment, and every right for the operator, so that the fence alone refuses what it writes.
+async fn create_environment(world: &World) {
+    let definitions = registration::crds(None, &[]);
+    registration::register(&world.client, &definitions)
+        .await
+        .unwrap();
+    let binding = json!({
+        "metadata": {"name": "orchestratord"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "ServiceAccount", "name": "orchestratord", "namespace": world.namespace}],
+    });
+    let bindings: Api<ClusterRoleBinding> = Api::all(world.client.clone());
+    create(&bindings, binding).await.unwrap();
+    let spec = json!({"environmentdImageRef": "environmentd:v26.40.0", "backendSecretName": "s"});
+    let environment = json!({
+        "apiVersion": "materialize.cloud/v1alpha1", "kind": "Materialize",
+        "metadata": {"name": "demo"}, "spec": spec,
+    });
+    let environments: Api<Materialize> = Api::namespaced(world.client.clone(), &world.namespace);
+    create(&environments, environment).await.unwrap();
+}
+
+async fn create<K>(api: &Api<K>, object: Value) -> kube::Result<K>
+where
+    K: Clone + Debug + DeserializeOwned + Serialize,
+{
+    let object = serde_json::from_value(object).unwrap();
+    api.create(&PostParams::default(), &object).await
+}
+
+async fn write_status(client: &Client, namespace: &str) -> kube::Result<Materialize> {
+    let environments: Api<Materialize> = Api::namespaced(client.clone(), namespace);
+    let status = json!({"status": {
+        "resourceId": "a", "activeGeneration": 1, "resourcesHash": "", "conditions": [],
+        "lastCompletedRolloutRequest": "00000000-0000-0000-0000-000000000000",
+    }});
+    let params = PatchParams::default();
+    let patch = Patch::Merge(&status);
+    environments.patch_status("demo", &params, &patch).await
+}
+
+/// Writes what every replica may, whoever leads: a definition, its own pod's cost, and an Event.
+async fn write_exempt(client: &Client, namespace: &str) -> kube::Result<()> {
+    let cost = json!({"metadata": {"annotations": {
+        "controller.kubernetes.io/pod-deletion-cost": "1000",
+    }}});
+    let (params, cost) = (PatchParams::default(), Patch::Merge(&cost));
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let definition = Materialize::crd_name();
+    definitions
+        .patch_metadata(definition, &params, &cost)
+        .await?;
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    pods.patch_metadata(NAMES[1], &params, &cost).await?;
+    let events: Api<Event> = Api::namespaced(client.clone(), namespace);
+    let event = json!({
+        "metadata": {"name": "demo"},
+        "involvedObject": {"kind": "Materialize", "name": "demo", "namespace": namespace},
+    });
+    create(&events, event).await.map(|_| ())
 }
